@@ -1,0 +1,1 @@
+"""The driver: sockets, the fan-out flush, deadlines. Knows bytes and logs, not what a session is for."""

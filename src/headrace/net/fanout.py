@@ -1,0 +1,170 @@
+"""The fan-out of one stream: what is new in the log is joined once and sent to every player that stands there.
+
+Owns the flush and the players' states. A player that does not take its bytes is passed over until its socket drains,
+and then goes on from its own cursor: nobody waits for anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from headrace.net.link import Link
+from headrace.stream.cursor import Cursor, SkipReason
+from headrace.stream.log import MESSAGE_STREAM_ID
+from headrace.stream.registry import Stream
+from headrace.telemetry.metrics import ServerMetrics
+
+# Bytes joined for one send. A blocked player keeps a reference to its batch: this bounds what it holds.
+BATCH_BYTES = 256 << 10
+
+
+class Player:
+    """One reader on one connection."""
+
+    __slots__ = ("cursor", "is_ending", "is_paused", "is_plain", "link", "message_stream_id", "messages", "on_ended")
+
+    def __init__(self, cursor: Cursor, link: Link, message_stream_id: int, on_ended: Callable[[str], None]) -> None:
+        self.cursor = cursor
+        self.link = link
+        self.message_stream_id = message_stream_id
+        self.on_ended = on_ended
+        self.messages = 0
+        self.is_paused = False
+        self.is_ending: str | None = None
+        self.is_plain = False  # its next bytes are the log's own: it takes part in the joined send
+
+    def settle(self) -> None:
+        """Find out again whether it can take part in the joined send."""
+        self.is_plain = not self.is_paused and self.message_stream_id == MESSAGE_STREAM_ID and self.cursor.is_plain
+
+
+class Fanout:
+    """All players of one stream, on one loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stream: Stream, metrics: ServerMetrics, chunk_size: int
+    ) -> None:
+        self._loop = loop
+        self.stream_key = stream.key
+        self._log = stream.log
+        self._metrics = metrics
+        self._chunk_size = chunk_size
+        self._players: list[Player] = []
+        self._flushed = stream.log.tail  # every player that keeps up stands here
+        self._scheduled = False
+        stream.add_listener(self)
+
+    def __len__(self) -> int:
+        return len(self._players)
+
+    def attach(self, player: Player) -> None:
+        """Serve a new player at once: the newest keyframe leaves without waiting for the next message."""
+        self._players.append(player)
+        self._serve(player)
+
+    def detach(self, player: Player) -> None:
+        if player in self._players:
+            self._players.remove(player)
+
+    def serve(self, player: Player) -> None:
+        """The player's socket has room again, or its wishes changed."""
+        self._serve(player)
+
+    def stream_appended(self) -> None:
+        # One flush per turn of the loop: at light load a message leaves at once; under load a turn takes longer,
+        # so batches grow by themselves.
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def stream_ended(self, reason: str) -> None:
+        self._flush()
+        for player in list(self._players):
+            player.is_ending = reason
+            self._serve(player)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        log = self._log
+        self._flushed = max(self._flushed, log.head)
+        if not self._players:
+            self._flushed = log.tail
+            return
+        while (start := self._flushed) < log.tail:
+            data, stop = self._join(start)
+            self._flushed = stop
+            size = len(data)
+            count = stop - start
+            served = 0
+            for player in self._players:
+                link = player.link
+                if link.is_blocked:
+                    continue
+                cursor = player.cursor
+                if not player.is_plain or cursor.position != start:
+                    self._serve(player)
+                    continue
+                try:
+                    sent = link.send_now(data)
+                except (BlockingIOError, InterruptedError):
+                    sent = 0
+                except OSError as error:
+                    link.fail(error)
+                    continue
+                cursor.position = stop
+                player.messages += count
+                served += 1
+                if sent == size:
+                    link.sent_bytes += sent
+                else:
+                    link.keep_rest(data, sent)
+            self._metrics.messages_relayed += count * served
+            self._metrics.bytes_relayed += size * served
+
+    def _join(self, start: int) -> tuple[bytes, int]:
+        """The bytes of the messages from `start` on, about `BATCH_BYTES` at most, and where they stop."""
+        chunk_size = self._chunk_size
+        log = self._log
+        if log.tail - start == 1:
+            return log.entry(start).wire(chunk_size), start + 1
+        wires: list[bytes] = []
+        size = 0
+        for entry in log.entries(start, log.tail):
+            wire = entry.wire(chunk_size)
+            wires.append(wire)
+            size += len(wire)
+            if size >= BATCH_BYTES:
+                break
+        return b"".join(wires), start + len(wires)
+
+    def _serve(self, player: Player) -> None:
+        """Everything between the player's cursor and the end of the log, as far as its socket takes it."""
+        link = player.link
+        cursor = player.cursor
+        while not link.is_blocked and not player.is_paused:
+            entries = cursor.take(BATCH_BYTES)
+            if not entries:
+                if cursor.position >= self._log.tail:
+                    break
+                continue
+            if player.message_stream_id == MESSAGE_STREAM_ID:
+                data = b"".join([entry.wire(self._chunk_size) for entry in entries])
+            else:
+                data = b"".join([entry.encode(self._chunk_size, player.message_stream_id) for entry in entries])
+            player.messages += len(entries)
+            self._metrics.messages_relayed += len(entries)
+            self._metrics.bytes_relayed += len(data)
+            link.offer(data)
+        player.settle()
+        if player.is_ending is not None and not link.is_blocked and cursor.position >= self._log.tail:
+            self.detach(player)
+            player.on_ended(player.is_ending)
+
+    def pause(self, player: Player, is_paused: bool) -> None:
+        player.is_paused = is_paused
+        if is_paused:
+            player.settle()
+        else:
+            player.cursor.skip_to_live(SkipReason.PAUSED)
+            self._serve(player)

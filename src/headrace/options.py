@@ -1,0 +1,256 @@
+"""What a server can be told: the options, and the table of flags that fills them.
+
+One entry of `SERVE_FLAGS` is all that a new flag needs: the parser, the help, the environment fallback and
+the test that the README lists it all read the table. Nothing here reads the command line or prints.
+A leaf module: it imports nothing of Headrace but `errors` and `units`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from headrace.errors import ConfigError
+from headrace.units import EXPECTED_ADDRESS, format_duration, parse_duration, parse_listen, quoted
+
+LogFormat = Literal["json", "text"]
+
+# The specification (5.4.1) recommends at least 128; a message is at most 16777215 bytes long, so that no
+# larger chunk could ever be filled.
+CHUNK_SIZE_BYTES = (128, 0xFFFFFF)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """Everything `rtmp-server` was told, checked. The defaults are those of the flags."""
+
+    listen_host: str | None = None
+    """Address or name to listen on; None is every address of the machine, IPv4 and IPv6."""
+
+    listen_port: int = 1935
+    """TCP port; 0 lets the system pick a free one."""
+
+    log_level: str = "info"
+    """The least severe level that is written: debug, info, warn or error."""
+
+    log_format: LogFormat = "json"
+    """One JSON object per line, or aligned lines for a person. Already resolved: never `auto`."""
+
+    record_all: bool = False
+    """Record every stream that is published."""
+
+    record_dir: Path = Path("recordings")
+    """Where recordings go; relative to the working directory, made when the first one starts."""
+
+    segment_duration_s: float | None = None
+    """Start a new file at the first keyframe after this long; None keeps one file per publication."""
+
+    chunk_size: int = 60000
+    """Bytes of payload in one outbound chunk."""
+
+    publisher_grace_s: float = 5.0
+    """How long readers are kept after a publisher's connection is lost without an unpublish."""
+
+    max_lag_s: float = 5.0
+    """A player further behind than this much media skips to the newest keyframe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueKind:
+    """What may follow a flag, and how it is read."""
+
+    parse: Callable[[str], object]
+    """Text to value; raises ConfigError in the words "found …, expected …"."""
+
+    expected: str
+    """What a value looks like, for the message about a missing one: "a whole number from 1 to 9"."""
+
+    metavar: str
+    """Its name in the help."""
+
+    bare: str | None = None
+    """The value that the flag alone stands for; None means that a value must follow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One flag: how it is spelled, read and explained."""
+
+    name: str
+    """Without dashes: `listen` is given as `-listen` or `--listen`."""
+
+    group: str
+    """Its heading in the help."""
+
+    fields: tuple[str, ...]
+    """The options it fills; when there are several, `kind.parse` returns one value for each."""
+
+    kind: ValueKind
+
+    default: str
+    """As it would be typed."""
+
+    help: str
+
+    env: str | None = None
+    """The environment variable that is read when the flag is not given."""
+
+    is_repeatable: bool = False
+    """May be given several times: its one field is a tuple of values, and `default` is text for the help."""
+
+    def __post_init__(self) -> None:
+        assert len(self.fields) == 1 or not self.is_repeatable, self.name
+
+
+def _one_of(*choices: str, metavar: str) -> ValueKind:
+    expected = f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ConfigError(f"found {quoted(text)}, expected {expected}")
+        return text
+
+    return ValueKind(parse=parse, expected=expected, metavar=metavar)
+
+
+def _whole_number(least: int, most: int, *, metavar: str) -> ValueKind:
+    expected = f"a whole number from {least} to {most}"
+
+    def parse(text: str) -> int:
+        # The length is checked first: int() refuses more than 4300 digits with an error of its own.
+        is_number = text.isascii() and text.isdigit() and len(text) <= 20
+        if not is_number or not least <= int(text) <= most:
+            raise ConfigError(f"found {quoted(text)}, expected {expected}")
+        return int(text)
+
+    return ValueKind(parse=parse, expected=expected, metavar=metavar)
+
+
+def _duration(least_s: float, most_s: float) -> ValueKind:
+    bounds = f"from {format_duration(least_s)} to {format_duration(most_s)}"
+    expected = f"a duration {bounds}, such as 500ms, 30s or 5m"
+
+    def parse(text: str) -> float:
+        try:
+            duration_s = parse_duration(text)
+        except ConfigError:
+            duration_s = -1.0
+        if not least_s <= duration_s <= most_s:
+            raise ConfigError(f"found {quoted(text)}, expected {expected}")
+        return duration_s
+
+    return ValueKind(parse=parse, expected=expected, metavar="DURATION")
+
+
+def _duration_or_off() -> ValueKind:
+    expected = "a duration such as 30s or 5m, or off"
+
+    def parse(text: str) -> float | None:
+        if text == "off":
+            return None
+        try:
+            return parse_duration(text) or None  # 0 is how many tools spell off
+        except ConfigError:
+            raise ConfigError(f"found {quoted(text)}, expected {expected}") from None
+
+    return ValueKind(parse=parse, expected=expected, metavar="DURATION")
+
+
+def _truth() -> ValueKind:
+    def parse(text: str) -> bool:
+        if text not in ("true", "false"):
+            raise ConfigError(f"found {quoted(text)}, expected true or false")
+        return text == "true"
+
+    return ValueKind(parse=parse, expected="true or false", metavar="[true|false]", bare="true")
+
+
+def _folder() -> ValueKind:
+    expected = "the path of a folder"
+
+    def parse(text: str) -> Path:
+        if not text or "\0" in text:
+            raise ConfigError(f"found {quoted(text)}, expected {expected}")
+        return Path(text)
+
+    return ValueKind(parse=parse, expected=expected, metavar="FOLDER")
+
+
+SERVE_FLAGS: tuple[Flag, ...] = (
+    Flag(
+        name="listen",
+        group="Network",
+        fields=("listen_host", "listen_port"),
+        kind=ValueKind(parse=parse_listen, expected=EXPECTED_ADDRESS, metavar="HOST:PORT"),
+        default=":1935",
+        help="Where to accept RTMP connections. No host means every address, IPv4 and IPv6; "
+        "port 0 picks a free port and logs which.",
+    ),
+    Flag(
+        name="chunk-size",
+        group="Network",
+        fields=("chunk_size",),
+        kind=_whole_number(*CHUNK_SIZE_BYTES, metavar="BYTES"),
+        default="60000",
+        help="Outbound chunk size.",
+    ),
+    Flag(
+        name="publisher-grace",
+        group="Streams",
+        fields=("publisher_grace_s",),
+        kind=_duration(0, 3600),  # an hour without a publisher is an outage, not a reconnect
+        default="5s",
+        help="How long players are kept after a publisher's connection is lost without an unpublish.",
+    ),
+    Flag(
+        name="max-lag",
+        group="Streams",
+        fields=("max_lag_s",),
+        # Below a tenth of a second every burst would skip; ten minutes of media is beyond the log's byte cap.
+        kind=_duration(0.1, 600),
+        default="5s",
+        help="A player further behind than this much media skips to the newest keyframe.",
+    ),
+    Flag(
+        name="record-all",
+        group="Recording",
+        fields=("record_all",),
+        kind=_truth(),
+        default="false",
+        help="Record every stream. The flag alone means true.",
+    ),
+    Flag(
+        name="record-dir",
+        group="Recording",
+        fields=("record_dir",),
+        kind=_folder(),
+        default="recordings",
+        help="Where recordings are written.",
+    ),
+    Flag(
+        name="segment-duration",
+        group="Recording",
+        fields=("segment_duration_s",),
+        kind=_duration_or_off(),
+        default="off",
+        help="Split recordings at the first keyframe after this long, such as 30s or 5m.",
+    ),
+    Flag(
+        name="log-level",
+        group="Logs",
+        fields=("log_level",),
+        kind=_one_of("debug", "info", "warn", "error", metavar="LEVEL"),
+        default="info",
+        help="The least severe level to write: debug, info, warn or error.",
+    ),
+    Flag(
+        name="log-format",
+        group="Logs",
+        fields=("log_format",),
+        kind=_one_of("auto", "json", "text", metavar="FORMAT"),
+        default="auto",
+        help="json: one object per line. text: coloured lines for a person. auto: text on a terminal, json elsewhere.",
+    ),
+)

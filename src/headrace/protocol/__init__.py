@@ -1,0 +1,1 @@
+"""The wire without I/O: bytes in, events out. No sockets, clock, tasks or logging in here."""

@@ -1,0 +1,214 @@
+"""What goes into which file: a stream's messages in, FLV files out.
+
+Owns the order of tags, where a file ends and the next begins, and what a file must begin with to play by itself.
+Runs in a worker thread, one call at a time, and may block there. Knows nothing of the event loop or of cursors.
+
+A new file begins, always at a media frame:
+- when a sequence header came that differs from the one in force. Whatever comes with it (the other track's header,
+  new metadata) is waited for, so that one change of the encoder's settings gives one new file;
+- with a segment duration, at the first video keyframe after it, or at an audio frame if there was no video for that
+  long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.protocol import media, messages
+from headrace.protocol.flv import encode_tag
+from headrace.record import flvfile, names
+from headrace.stream.log import Entry
+
+# What is held until the first frame says that there is media: metadata and two headers as a rule. A peer that sends
+# nothing else gets its file without a frame.
+MAX_HELD_MESSAGES = 64
+MAX_HELD_BYTES = 1 << 20
+# Sequence headers in force, as many as the log keeps for late joiners.
+_MAX_HEADERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FileStarted:
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class FileFinished:
+    path: Path
+    size_bytes: int
+    tags: int
+    duration_s: float  # of media
+
+
+class RecordingWriter:
+    """Writes one recording: one file, or several that follow each other without a gap."""
+
+    def __init__(
+        self,
+        directory: Path,
+        app: str,
+        name: str,
+        *,
+        segment_duration_s: float | None = None,
+        wall_time: Callable[[], float],
+    ) -> None:
+        self._directory = directory
+        self._app = app
+        self._name = name
+        self._segment_ms = None if segment_duration_s is None else segment_duration_s * 1000
+        self._wall_time = wall_time
+        self._file: flvfile.FlvFile | None = None
+        self._batch: list[bytes] = []
+        self._events: list[FileStarted | FileFinished] = []
+        self._stem = ""
+        self._number = 1  # what was added to the name because others had it
+        self.files = 0
+        self._finished_tags = 0
+        self._finished_bytes = 0
+        self._metadata: Entry | None = None
+        self._headers: dict[object, Entry] = {}
+        # Until the next frame, which begins a file: everything that is not a frame.
+        self._is_holding = True
+        self._held: list[Entry] = []
+        self._held_bytes = 0
+        # Media time: of the file's first frame, of the newest video in it (or its start), of the newest message.
+        self._start_ms = 0
+        self._video_ms = 0
+        self._newest_ms = 0
+
+    @property
+    def tags(self) -> int:
+        return self._finished_tags + (self._file.tags if self._file else 0)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._finished_bytes + (self._file.size_bytes if self._file else 0)
+
+    @property
+    def path(self) -> Path:
+        """The file being written; before there is one, the directory it will be in."""
+        return self._file.path if self._file else self._directory
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Append messages, in one system call unless a file ends among them. Raises OSError: use no more."""
+        for entry in entries:
+            if entry.flags & media.FRAME:
+                self._add_frame(entry)
+            else:
+                self._add_other(entry)
+        self._flush()
+
+    def close(self) -> None:
+        """Finish the file. A stream that sent metadata and headers but no media leaves none. Raises OSError."""
+        if any(_rank(entry) == _OTHER for entry in self._held):
+            self._begin_file(self._held[-1])
+        self._finish_file()
+
+    def take_events(self) -> list[FileStarted | FileFinished]:
+        """What happened since the last call, also when a write has failed."""
+        events, self._events = self._events, []
+        return events
+
+    def _add_frame(self, entry: Entry) -> None:
+        if self._is_holding or self._is_segment_due(entry):
+            self._begin_file(entry)
+        if entry.type_id == messages.VIDEO:
+            self._video_ms = entry.media_ms
+        self._put(entry)
+
+    def _add_other(self, entry: Entry) -> None:
+        if entry.flags & (media.CONFIG | media.METADATA):
+            self._remember(entry)
+        if not self._is_holding:
+            self._put(entry)
+            return
+        self._held.append(entry)
+        self._held_bytes += len(entry.payload)
+        if len(self._held) >= MAX_HELD_MESSAGES or self._held_bytes >= MAX_HELD_BYTES:
+            self._begin_file(entry)
+
+    def _remember(self, entry: Entry) -> None:
+        if entry.type_id == messages.DATA:
+            self._metadata = entry
+            return
+        key = media.config_key(entry.type_id, entry.payload)
+        known = self._headers.get(key)
+        self._headers[key] = entry
+        if len(self._headers) > _MAX_HEADERS:
+            self._headers.pop(next(iter(self._headers)))
+        # Video metadata (colour, say) may change from scene to scene; it is no sequence header.
+        if known is not None and entry.flags & media.CONFIG and known.payload != entry.payload:
+            self._is_holding = True
+
+    def _is_segment_due(self, entry: Entry) -> bool:
+        if self._segment_ms is None or entry.media_ms - self._start_ms < self._segment_ms:
+            return False
+        if entry.type_id == messages.VIDEO:
+            return bool(entry.flags & media.KEYFRAME) and not entry.flags & media.SIDE_TRACK
+        return entry.media_ms - self._video_ms >= self._segment_ms
+
+    def _begin_file(self, first: Entry) -> None:
+        self._finish_file()
+        held = sorted(self._held, key=_rank)
+        if self.files:
+            # They take the timestamp of what follows, so that the file has no hole at its beginning.
+            in_force = (
+                [*self._headers.values()]
+                if self._metadata is None
+                else [self._metadata, *self._headers.values()]
+            )
+            repeated = [entry.at(first.timestamp_ms, first.media_ms) for entry in in_force]
+            held = repeated + [entry for entry in held if _rank(entry) == _OTHER]
+        self._is_holding = False
+        self._held = []
+        self._held_bytes = 0
+        self._start_ms = self._video_ms = self._newest_ms = first.media_ms
+        self._create_file()
+        for entry in held:
+            self._put(entry)
+
+    def _create_file(self) -> None:
+        if self._segment_ms is None:
+            # Each file is a recording of its own, with its own start.
+            stem = names.recording_stem(self._app, self._name, self._wall_time())
+            self._file, _ = flvfile.create(self._directory, stem)
+        else:
+            if not self.files:
+                self._stem = names.recording_stem(self._app, self._name, self._wall_time())
+            stem = names.segment_stem(self._stem, self.files + 1)
+            # The next segment keeps the number, so that those of two recordings with one name are told apart.
+            self._file, self._number = flvfile.create(self._directory, stem, self._number)
+        self.files += 1
+        self._events.append(FileStarted(self._file.path))
+
+    def _put(self, entry: Entry) -> None:
+        self._batch.append(encode_tag(entry.type_id, entry.timestamp_ms, entry.payload))
+        self._newest_ms = max(self._newest_ms, entry.media_ms)
+
+    def _flush(self) -> None:
+        if self._file is not None:
+            batch, self._batch = self._batch, []
+            self._file.append(batch)
+
+    def _finish_file(self) -> None:
+        if self._file is None:
+            return
+        self._flush()
+        file, self._file = self._file, None
+        self._finished_tags += file.tags
+        self._finished_bytes += file.size_bytes
+        file.close()
+        duration_s = (self._newest_ms - self._start_ms) / 1000
+        self._events.append(FileFinished(file.path, file.size_bytes, file.tags, duration_s))
+
+
+_METADATA, _HEADER, _OTHER = range(3)
+
+
+def _rank(entry: Entry) -> int:
+    """The order of what stands before the first frame: players read onMetaData where it is the first tag."""
+    if entry.type_id == messages.DATA and entry.flags & media.METADATA:
+        return _METADATA
+    return _HEADER if entry.flags & (media.CONFIG | media.METADATA) else _OTHER

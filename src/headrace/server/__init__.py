@@ -1,0 +1,1 @@
+"""Sessions that publish or play. Knows nothing of destinations and files."""

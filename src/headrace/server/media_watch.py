@@ -1,0 +1,151 @@
+"""What a publisher sends, as a person would say it: the codecs once, and bitrate, frame rate and keyframe interval
+every 30 seconds. Counts per message; looks into payloads only where a codec is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.errors import PeerError
+from headrace.protocol import codecs, media, messages
+from headrace.protocol.metadata import decode_metadata
+from headrace.stream.log import Entry
+
+# Told after this long even if only one of audio and video has come: the other may never.
+_DETECTION_WAIT_S = 1.0
+REPORT_INTERVAL_S = 30.0
+
+# Frames looked into for the parameters of a codec that has no sequence header (MP3, AC-3, VP8), before giving up.
+_MAX_PROBED_FRAMES = 50
+
+
+class MediaWatch:
+    """Watches one publication."""
+
+    def __init__(self, now_s: float) -> None:
+        self.video: codecs.VideoParameters | None = None
+        self.audio: codecs.AudioParameters | None = None
+        self.declared_frame_rate: float | None = None
+        self._probe_video = _MAX_PROBED_FRAMES
+        self._probe_audio = _MAX_PROBED_FRAMES
+        self._first_media_s: float | None = None
+        self._is_told = False
+        self._report_s = now_s
+        self._video_bytes = 0
+        self._audio_bytes = 0
+        self._frames = 0
+        self._keyframe_ms: int | None = None
+        self._keyframe_gaps_ms: list[int] = []
+
+    def observe(self, entry: Entry, now_s: float) -> None:
+        flags = entry.flags
+        if entry.type_id == messages.VIDEO:
+            self._video_bytes += len(entry.payload)
+            if flags & media.FRAME:
+                self._frames += 1
+                if flags & media.KEYFRAME:
+                    self._observe_keyframe(entry)
+                elif self._first_media_s is None:
+                    self._first_media_s = now_s
+            if flags & media.CONFIG or (self.video is None and self._probe_video):
+                self._detect_video(entry, now_s)
+        elif entry.type_id == messages.AUDIO:
+            self._audio_bytes += len(entry.payload)
+            if flags & media.CONFIG or (self.audio is None and self._probe_audio):
+                self._detect_audio(entry, now_s)
+        elif flags & media.METADATA:
+            rate = decode_metadata(entry.payload).get("framerate")
+            if isinstance(rate, float) and 0 < rate < 1000:
+                self.declared_frame_rate = rate
+
+    def detected(self, now_s: float) -> Mapping[str, Any] | None:
+        """The fields of a `Codec detected` line, when it is time to write one."""
+        if self._is_told or self._first_media_s is None:
+            return None
+        if (self.video is None or self.audio is None) and now_s - self._first_media_s < _DETECTION_WAIT_S:
+            return None
+        self._is_told = True
+        return self.describe()
+
+    def describe(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"video": None, "audio": None}
+        if self.video is not None:
+            fields |= {
+                "video": self.video.codec,
+                "video_profile": self.video.profile,
+                "video_level": self.video.level,
+                "width": self.video.width,
+                "height": self.video.height,
+                "frame_rate": self.video.frame_rate or self.declared_frame_rate,
+            }
+        if self.audio is not None:
+            fields |= {
+                "audio": self.audio.codec,
+                "audio_profile": self.audio.profile,
+                "sample_rate": self.audio.sample_rate_hz,
+                "channels": self.audio.channels,
+            }
+        return {name: value for name, value in fields.items() if value is not None or name in ("video", "audio")}
+
+    def report(self, now_s: float) -> Mapping[str, Any] | None:
+        """The fields of the line every 30 s, when it is time; the counts start anew."""
+        elapsed_s = now_s - self._report_s
+        if elapsed_s < REPORT_INTERVAL_S:
+            return None
+        gaps_ms = self._keyframe_gaps_ms
+        fields = {
+            "video_kbps": round(self._video_bytes * 8 / elapsed_s / 1000, 1),
+            "audio_kbps": round(self._audio_bytes * 8 / elapsed_s / 1000, 1),
+            "frame_rate": round(self._frames / elapsed_s, 2),
+            "keyframe_interval_s": round(sum(gaps_ms) / len(gaps_ms) / 1000, 2) if gaps_ms else None,
+            "keyframe_interval_max_s": round(max(gaps_ms) / 1000, 2) if gaps_ms else None,
+        }
+        self._report_s = now_s
+        self._video_bytes = self._audio_bytes = self._frames = 0
+        self._keyframe_gaps_ms = []
+        return fields
+
+    def _observe_keyframe(self, entry: Entry) -> None:
+        if self._keyframe_ms is not None:
+            self._keyframe_gaps_ms.append(entry.media_ms - self._keyframe_ms)
+        self._keyframe_ms = entry.media_ms
+
+    def _detect_video(self, entry: Entry, now_s: float) -> None:
+        if self._first_media_s is None:
+            self._first_media_s = now_s
+        self._probe_video -= not entry.is_config
+        try:
+            packet = media.parse_video(entry.payload)
+            if not packet.tracks:
+                return
+            body = bytes(packet.tracks[0].body)
+            if packet.is_config:
+                found = codecs.describe_video_config(packet.codec, body)
+            elif packet.is_keyframe:
+                found = codecs.describe_video_frame(packet.codec, body)
+            else:
+                return
+        except PeerError:
+            return  # what cannot be read is still relayed
+        if found != self.video:
+            self.video = found
+            self._is_told = False
+
+    def _detect_audio(self, entry: Entry, now_s: float) -> None:
+        if self._first_media_s is None:
+            self._first_media_s = now_s
+        self._probe_audio -= not entry.is_config
+        try:
+            packet = media.parse_audio(entry.payload)
+            if not packet.tracks:
+                return
+            body = bytes(packet.tracks[0].body)
+            if packet.is_config:
+                found = codecs.describe_audio(packet.codec, config=body)
+            else:
+                found = codecs.describe_audio(packet.codec, first_frame=body)
+        except PeerError:
+            return
+        if found != self.audio:
+            self.audio = found
+            self._is_told = False

@@ -1,0 +1,170 @@
+"""The RTMP server: its sessions, its streams, and the one sweep that enforces every deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+from headrace.errors import StreamError
+from headrace.logs import get_logger
+from headrace.net.fanout import Fanout
+from headrace.net.link import tune
+from headrace.net.listener import Listener, bind
+from headrace.server.deadlines import Deadlines
+from headrace.server.session import Session
+from headrace.stream.log import LogLimits
+from headrace.stream.registry import Stream, StreamRegistry
+from headrace.telemetry.metrics import ServerMetrics
+
+_SWEEP_S = 1.0
+_EXPIRE_S = 0.1  # grace periods end within this of their time
+# A cap on what strangers can make us hold; 1000 players and their publishers are far below it.
+MAX_CONNECTIONS = 20_000
+# On the way out, players that do not take their last bytes are not waited for longer than this.
+_GOODBYE_S = 1.0
+
+StreamHook = Callable[[Stream], None]
+
+
+class Server:
+    """Accepts publishers and players, and owns the registry."""
+
+    def __init__(
+        self,
+        *,
+        chunk_size: int = 60_000,
+        grace_s: float = 5.0,
+        max_lag_s: float = 5.0,
+        limits: LogLimits | None = None,
+        deadlines: Deadlines | None = None,
+        metrics: ServerMetrics | None = None,
+        on_stream: StreamHook | None = None,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self.chunk_size = chunk_size
+        self.max_lag_s = max_lag_s
+        self.deadlines = deadlines or Deadlines()
+        self.metrics = metrics or ServerMetrics()
+        self.streams = StreamRegistry(limits=limits or LogLimits(retain_s=max_lag_s), grace_s=grace_s)
+        self._on_stream = on_stream
+        self._max_connections = max_connections
+        self._log = get_logger(__name__)
+        self._loop = asyncio.get_running_loop()
+        self._sessions: set[Session] = set()
+        self._fanouts: WeakKeyDictionary[Stream, Fanout] = WeakKeyDictionary()
+        self._listener: Listener | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        self._connection_count = 0
+        self._is_closing = False
+
+    # Life -----------------------------------------------------------------------------------------------------
+
+    def listen(self, host: str | None, port: int) -> list[str]:
+        """Start accepting; the addresses, with the port the system picked where 0 was asked."""
+        self._listener = Listener(self._loop, bind(host, port), self._accepted, self._accept_failed)
+        self._every(_SWEEP_S, self._sweep)
+        self._every(_EXPIRE_S, self._expire)
+        return self._listener.addresses
+
+    async def close(self) -> None:
+        """Stop accepting, end every stream, give players their last bytes, close."""
+        self._is_closing = True
+        for timer in self._timers:
+            timer.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        self.streams.end_all("server shutdown")
+        for session in list(self._sessions):
+            session.close("server shutdown")
+        deadline_s = self._loop.time() + _GOODBYE_S
+        while self._sessions and self._loop.time() < deadline_s:
+            await asyncio.sleep(0.01)
+        for session in list(self._sessions):
+            session.link.close("server shutdown")
+        self._update_gauges()
+
+    def _every(self, interval_s: float, act: Callable[[], None]) -> None:
+        index = len(self._timers)
+
+        def run() -> None:
+            act()
+            self._timers[index] = self._loop.call_later(interval_s, run)
+
+        self._timers.append(self._loop.call_later(interval_s, run))
+
+    def _sweep(self) -> None:
+        now_s = self._loop.time()
+        for session in list(self._sessions):
+            session.sweep(now_s)
+        self._update_gauges()
+
+    def _expire(self) -> None:
+        for stream in self.streams.expire(self._loop.time()):
+            self._log.info("Stream ended", stream_key=stream.key, reason="publisher did not come back")
+
+    # Connections ----------------------------------------------------------------------------------------------
+
+    def _accepted(self, sock: socket.socket, remote: str) -> None:
+        if self._is_closing or len(self._sessions) >= self._max_connections:
+            self.metrics.connections_refused += 1
+            self._log.warn("Connection refused", remote=remote, reason=f"{len(self._sessions)} are open")
+            sock.close()
+            return
+        tune(sock)
+        self._connection_count += 1
+        self.metrics.connections_accepted += 1
+        session = Session(self, self._loop, sock, f"c{self._connection_count}", remote, self._loop.time())
+        self._sessions.add(session)
+
+    def _accept_failed(self, error: OSError) -> None:
+        self.metrics.connections_refused += 1
+        self._log.error("Accept failed", error=error.strerror)
+
+    def session_over(self, session: Session) -> None:
+        self._sessions.discard(session)
+
+    # Streams --------------------------------------------------------------------------------------------------
+
+    def publish(self, app: str, name: str, session: Session) -> Stream:
+        """The stream that the session now publishes; StreamError if it may not."""
+        try:
+            if self._is_closing:
+                raise StreamError("NetStream.Publish.Denied", "The server is shutting down.")
+            published = self.streams.publish(app, name, session, self._loop.time())
+        except StreamError:
+            self.metrics.publishes_refused += 1
+            raise
+        self.metrics.publishes_started += 1
+        stream = published.stream
+        if published.is_resumed:
+            self._log.info("Publisher is back", conn_id=session.conn_id, stream_key=stream.key)
+        else:
+            self._fanouts[stream] = Fanout(self._loop, stream, self.metrics, self.chunk_size)
+            if self._on_stream is not None:
+                self._on_stream(stream)
+        return stream
+
+    def unpublish(self, stream: Stream, session: Session) -> None:
+        self.streams.unpublish(stream, session, "unpublished")
+
+    def publisher_lost(self, stream: Stream, session: Session, now_s: float) -> None:
+        self.streams.lose(stream, session, now_s)
+
+    def find(self, app: str, name: str) -> Stream:
+        """The stream to play; StreamError if there is none."""
+        stream = self.streams.find(app, name)
+        if stream is None:
+            self.metrics.plays_refused += 1
+            raise StreamError("NetStream.Play.StreamNotFound", f"No stream {name}.")
+        self.metrics.plays_started += 1
+        return stream
+
+    def fanout(self, stream: Stream) -> Fanout:
+        return self._fanouts[stream]
+
+    def _update_gauges(self) -> None:
+        self.metrics.streams = len(self.streams)
+        self.metrics.publishers = sum(1 for stream in self.streams if stream.publisher is not None)
+        self.metrics.connections = len(self._sessions)

@@ -1,0 +1,296 @@
+"""One client's session: what it asked for, what it was granted, and what is logged about it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import PeerError, StreamError
+from headrace.logs import get_logger
+from headrace.net.fanout import Fanout, Player
+from headrace.net.link import Link
+from headrace.protocol import events, messages
+from headrace.protocol.handshake import NONCE_BYTES
+from headrace.protocol.messages import Message
+from headrace.protocol.metadata import reader_form
+from headrace.protocol.server import ServerConnection
+from headrace.server.media_watch import MediaWatch
+from headrace.stream.cursor import Cursor, SkipReason
+from headrace.stream.registry import Stream
+
+if TYPE_CHECKING:
+    from headrace.server.server import Server
+
+
+class Publication:
+    """A stream this session publishes."""
+
+    __slots__ = ("_metrics", "stream", "watch")
+
+    def __init__(self, server: Server, stream: Stream, now_s: float) -> None:
+        self.stream = stream
+        self.watch = MediaWatch(now_s)
+        self._metrics = server.metrics
+
+    def receive(self, message: Message, now_s: float) -> None:
+        payload = message.payload
+        metrics = self._metrics
+        metrics.messages_in += 1
+        metrics.bytes_in += len(payload)
+        if message.type_id == messages.DATA:
+            form = reader_form(payload)
+            if form is None:
+                return
+            payload = form
+        entry = self.stream.append(message.type_id, message.timestamp_ms, payload)
+        self.watch.observe(entry, now_s)
+
+
+class Session:
+    """Drives one `ServerConnection` over one `Link`."""
+
+    def __init__(
+        self,
+        server: Server,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        conn_id: str,
+        remote: str,
+        now_s: float,
+    ) -> None:
+        self._server = server
+        self._loop = loop
+        self.conn_id = conn_id
+        self.remote = remote
+        self._log = get_logger(__name__).bind(conn_id=conn_id)
+        self._protocol = ServerConnection(
+            nonce=os.urandom(NONCE_BYTES), epoch_ms=int(now_s * 1000), chunk_size=server.chunk_size
+        )
+        self._app = ""
+        self._publications: dict[int, Publication] = {}
+        self._players: dict[int, tuple[Fanout, Player]] = {}
+        self._opened_s = now_s
+        self._idle_since_s = now_s
+        self._pinged_s = now_s
+        self.last_received_s = now_s
+        self._is_handshaken = False
+        self._is_over = False
+        self._log.info("Connection accepted", remote=remote)
+        self.link = Link(loop, sock, self)
+
+    # The link's side ------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        now_s = self._loop.time()
+        self.last_received_s = now_s
+        publications = self._publications
+        try:
+            for event in self._protocol.receive_data(data):
+                if type(event) is Message:
+                    publication = publications.get(event.message_stream_id)
+                    if publication is not None:
+                        publication.receive(event, now_s)
+                else:
+                    _HANDLERS[type(event)](self, event)
+                    if self._is_over:
+                        break
+        except PeerError as error:
+            self._server.metrics.peer_errors += 1
+            self._log.warn("Protocol error", error=str(error), remote=self.remote)
+            self._flush()
+            self.close(f"protocol error: {error}")
+            return
+        self._flush()
+
+    def link_drained(self) -> None:
+        for fanout, player in list(self._players.values()):
+            fanout.serve(player)
+
+    def link_lost(self, reason: str) -> None:
+        self._is_over = True
+        if not self._is_handshaken:
+            self._server.metrics.handshakes_failed += 1
+        now_s = self._loop.time()
+        for publication in list(self._publications.values()):
+            self._log.info("publisher disconnected", stream_key=publication.stream.key, reason=reason)
+            self._server.publisher_lost(publication.stream, self, now_s)
+        self._publications.clear()
+        for message_stream_id in list(self._players):
+            self._stop_playing(message_stream_id, reason)
+        self._log.info("Connection closed", reason=reason, received_bytes=self._protocol.received_bytes)
+        self._server.session_over(self)
+
+    # The server's side ----------------------------------------------------------------------------------------
+
+    def close(self, reason: str) -> None:
+        """Send what is queued, then close. From here on the peer is not listened to."""
+        self._is_over = True
+        self.link.close(reason, flush=True)
+
+    def displace(self) -> None:
+        """Another publisher took the stream that this one left silent."""
+        self._log.info("Publisher replaced", silent_s=round(self._loop.time() - self.last_received_s, 1))
+        self._loop.call_soon(self.link.close, "replaced by a new publisher")
+
+    def sweep(self, now_s: float) -> None:
+        """Once a second: deadlines, pings, and the lines that are due."""
+        deadlines = self._server.deadlines
+        if not self._is_handshaken:
+            if now_s - self._opened_s > deadlines.handshake_s:
+                self._expire("handshake", "handshake deadline passed")
+            return
+        if self.link.is_blocked and now_s - self.link.blocked_since_s > deadlines.stalled_s:
+            self._expire("stalled", f"peer took no bytes for {deadlines.stalled_s:g} s")
+        elif now_s - self.last_received_s > deadlines.silent_s:
+            self._expire("silent", f"nothing heard for {deadlines.silent_s:g} s")
+        elif self._idle_since_s and now_s - self._idle_since_s > deadlines.idle_s:
+            self._expire("idle", f"neither publishing nor playing for {deadlines.idle_s:g} s")
+        elif now_s - max(self.last_received_s, self._pinged_s) > deadlines.ping_after_s:
+            self._pinged_s = now_s
+            self._protocol.send_ping(int(now_s * 1000) & 0xFFFFFFFF)
+            self._flush()
+        for publication in self._publications.values():
+            if fields := publication.watch.detected(now_s):
+                self._log.info("Codec detected", stream_key=publication.stream.key, **fields)
+            if fields := publication.watch.report(now_s):
+                self._log.info("Media report", stream_key=publication.stream.key, **fields)
+
+    def _expire(self, deadline: str, reason: str) -> None:
+        self._server.metrics.connections_closed[deadline] += 1
+        self._log.warn("Deadline passed", deadline=deadline, reason=reason)
+        self._is_over = True
+        self.link.close(reason)
+
+    def _flush(self) -> None:
+        self.link.write(self._protocol.data_to_send())
+
+    # Events ---------------------------------------------------------------------------------------------------
+
+    def _handshake_completed(self, event: events.HandshakeCompleted) -> None:
+        self._is_handshaken = True
+        self._idle_since_s = self._loop.time()
+        self._log.info("Handshake completed", digest=event.is_digest)
+
+    def _connect_requested(self, event: events.ConnectRequested) -> None:
+        self._app = event.app
+        self._log.info("connect command", app=event.app, client=event.flash_version)
+        self._protocol.accept_connect()
+
+    def _stream_created(self, event: events.StreamCreated) -> None:
+        self._log.info("createStream", message_stream_id=event.message_stream_id)
+
+    def _publish_requested(self, event: events.PublishRequested) -> None:
+        key = f"{self._app}/{event.name}"
+        log = self._log.bind(stream_key=key)
+        log.info("publish command", kind=event.kind)
+        try:
+            stream = self._server.publish(self._app, event.name, self)
+        except StreamError as error:
+            log.warn("Publish refused", code=error.code, reason=error.description)
+            self._protocol.reject_publish(event.message_stream_id, error.code, error.description)
+            self._flush()
+            self.close(f"publish refused: {error.code}")
+            return
+        self._publications[event.message_stream_id] = Publication(self._server, stream, self._loop.time())
+        self._idle_since_s = 0.0
+        self._protocol.accept_publish(event.message_stream_id)
+
+    def _unpublished(self, event: events.Unpublished) -> None:
+        publication = self._publications.pop(event.message_stream_id, None)
+        if publication is not None:
+            self._log.info("publisher disconnected", stream_key=publication.stream.key, reason="unpublished")
+            self._server.unpublish(publication.stream, self)
+            self._settle_idle()
+
+    def _play_requested(self, event: events.PlayRequested) -> None:
+        key = f"{self._app}/{event.name}"
+        log = self._log.bind(stream_key=key)
+        log.info("play command")
+        try:
+            stream = self._server.find(self._app, event.name)
+        except StreamError as error:
+            log.info("Play refused", code=error.code, reason=error.description)
+            self._protocol.reject_play(event.message_stream_id, error.code, error.description)
+            return
+        self._protocol.accept_play(event.message_stream_id)
+        self._flush()
+        message_stream_id = event.message_stream_id
+        cursor = Cursor(stream.log, max_lag_s=self._server.max_lag_s, on_skip=self._skipped)
+        player = Player(
+            cursor, self.link, message_stream_id, lambda reason: self._stream_ended(message_stream_id, reason)
+        )
+        fanout = self._server.fanout(stream)
+        self._players[message_stream_id] = (fanout, player)
+        self._idle_since_s = 0.0
+        self._server.metrics.subscribers += 1
+        fanout.attach(player)
+        log.info("Subscriber added", subscribers=len(fanout))
+
+    def _play_stopped(self, event: events.PlayStopped) -> None:
+        self._stop_playing(event.message_stream_id, "stopped by player")
+
+    def _pause_changed(self, event: events.PauseChanged) -> None:
+        if found := self._players.get(event.message_stream_id):
+            fanout, player = found
+            self._flush()
+            fanout.pause(player, event.is_paused)
+
+    def _receive_changed(self, event: events.ReceiveChanged) -> None:
+        if found := self._players.get(event.message_stream_id):
+            _, player = found
+            if event.audio is not None:
+                player.cursor.wants_audio = event.audio
+            if event.video is not None:
+                player.cursor.wants_video = event.video
+            player.settle()
+
+    def _seek_answered(self, event: events.SeekAnswered) -> None:
+        self._log.debug("seek command", position_ms=event.position_ms)
+
+    def _command_ignored(self, event: events.CommandIgnored) -> None:
+        self._log.debug("Command ignored", command=event.name)
+
+    # Playing --------------------------------------------------------------------------------------------------
+
+    def _stream_ended(self, message_stream_id: int, reason: str) -> None:
+        self._protocol.end_play(message_stream_id)
+        self._flush()
+        self._stop_playing(message_stream_id, reason)
+
+    def _stop_playing(self, message_stream_id: int, reason: str) -> None:
+        found = self._players.pop(message_stream_id, None)
+        if found is None:
+            return
+        fanout, player = found
+        fanout.detach(player)
+        self._server.metrics.subscribers -= 1
+        skipped = {skip.value: count for skip, count in player.cursor.skipped.items()}
+        self._log.info(
+            "Subscriber removed", stream_key=fanout.stream_key, reason=reason, messages=player.messages, skipped=skipped
+        )
+        self._settle_idle()
+
+    def _skipped(self, reason: SkipReason, start: int, stop: int) -> None:
+        self._server.metrics.messages_dropped[reason.value] += stop - start
+
+    def _settle_idle(self) -> None:
+        if not self._publications and not self._players:
+            self._idle_since_s = self._loop.time()
+
+
+_HANDLERS: dict[type, Callable[[Session, Any], None]] = {
+    events.HandshakeCompleted: Session._handshake_completed,
+    events.ConnectRequested: Session._connect_requested,
+    events.StreamCreated: Session._stream_created,
+    events.PublishRequested: Session._publish_requested,
+    events.PlayRequested: Session._play_requested,
+    events.Unpublished: Session._unpublished,
+    events.PlayStopped: Session._play_stopped,
+    events.PauseChanged: Session._pause_changed,
+    events.ReceiveChanged: Session._receive_changed,
+    events.SeekAnswered: Session._seek_answered,
+    events.CommandIgnored: Session._command_ignored,
+}

@@ -1,0 +1,1 @@
+"""What the server knows of itself: counters now, the event log later."""
