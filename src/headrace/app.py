@@ -3,65 +3,135 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import signal
 import sys
 
 from headrace import __version__, logs
+from headrace.control import Control
+from headrace.errors import ConfigError
 from headrace.logs import get_logger
 from headrace.net.listener import ListenError
 from headrace.options import ServeOptions
 from headrace.record.service import RecordingService
+from headrace.relay.config import DestinationConfig, from_urls, load_file
+from headrace.relay.service import RelayService, merge
 from headrace.server.server import Server
-from headrace.stream.log import LogLimits
-from headrace.telemetry.metrics import ServerMetrics
+from headrace.stream.registry import Stream
+from headrace.units import without_key
 
 # Everything must be over within 5 s of a SIGTERM; recordings get what the sessions leave.
-_RECORDINGS_CLOSE_S = 3.0
+_RECORDINGS_CLOSE_S = 2.0
+_SESSIONS_CLOSE_S = 2.0
 
 
 def run(options: ServeOptions) -> int:
-    """Serve until SIGTERM or Ctrl-C; the exit status."""
+    """Serve until SIGTERM or Ctrl-C; the exit status. ConfigError before anything is started."""
+    destinations = _destinations(options)
     logs.configure(options.log_level, options.log_format)
+    _hide_arguments()
     _raise_descriptor_limit()
     try:
         import uvloop
 
-        return uvloop.run(_serve(options))
+        return uvloop.run(_serve(options, destinations))
     except ImportError:  # no wheel for this platform: the standard loop does the same, slower
-        return asyncio.run(_serve(options))
+        return asyncio.run(_serve(options, destinations))
 
 
-async def _serve(options: ServeOptions) -> int:
+async def _serve(options: ServeOptions, destinations: list[DestinationConfig]) -> int:
     log = get_logger(__name__)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    metrics = ServerMetrics()
-    recordings = RecordingService(options.record_dir, options.segment_duration_s, metrics=metrics)
+
+    recordings = RecordingService(options.record_dir, segment_duration_s=options.segment_duration_s)
+
+    def stream_started(stream: Stream) -> None:
+        relay.stream_started(stream)
+        if options.record_all:
+            recordings.start(stream)
+
     server = Server(
         chunk_size=options.chunk_size,
         grace_s=options.publisher_grace_s,
         max_lag_s=options.max_lag_s,
-        limits=LogLimits(retain_s=options.max_lag_s),
-        metrics=metrics,
-        on_stream=recordings.start if options.record_all else None,
+        on_stream=stream_started,
     )
+    relay = RelayService(
+        destinations, fanout_of=server.fanout, retain=server.streams.retain, chunk_size=options.chunk_size
+    )
+    loop.add_signal_handler(signal.SIGHUP, _reload, options, relay)
+
+    http = None
     try:
         addresses = server.listen(options.listen_host, options.listen_port)
+        if options.http_port is not None:
+            # Imported here: a server without its HTTP side does without the memory of one.
+            from headrace.web.api import make_app
+            from headrace.web.server import HttpServer
+
+            http = HttpServer(make_app(Control(server, recordings, relay), token=options.api_token))
+            log.info("HTTP listening", addresses=http.start(options.http_host, options.http_port))
     except ListenError as error:
         print(f"rtmp-server: {error}", file=sys.stderr)
+        await server.close()
         return 1
     log.info("Listening", addresses=addresses, version=__version__)
+
     await stop.wait()
     log.info("Shutting down")
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)  # a second Ctrl-C does not wait
-    await server.close()
-    await recordings.close(_RECORDINGS_CLOSE_S)
-    log.info("Stopped", **metrics.snapshot())
+    closing = [loop.create_task(server.close()), loop.create_task(relay.close())]
+    if http is not None:
+        closing.append(loop.create_task(http.close()))
+    await asyncio.wait(closing, timeout=_SESSIONS_CLOSE_S)
+    is_clean = await recordings.close(_RECORDINGS_CLOSE_S)
+    log.info("Stopped", **server.snapshot())
+    if not is_clean:
+        # A thread hangs in a dead disk, and Python would wait for it for ever; what can be saved has been.
+        sys.stderr.flush()
+        os._exit(0)
     return 0
+
+
+def _destinations(options: ServeOptions) -> list[DestinationConfig]:
+    try:
+        from_flags = from_urls(options.relay_to)
+    except ConfigError as error:
+        raise ConfigError(f"-relay-to: {error}") from None
+    from_file = load_file(options.relay_config, os.environ) if options.relay_config is not None else []
+    return merge(from_flags, from_file)
+
+
+def _reload(options: ServeOptions, relay: RelayService) -> None:
+    """SIGHUP: read the file of destinations again. One that cannot be read changes nothing."""
+    log = get_logger(__name__)
+    try:
+        relay.reload(_destinations(options))
+    except ConfigError as error:
+        log.error("Reload failed", error=str(error))
+    else:
+        log.info("Reloaded", destinations=len(relay.destinations))
+
+
+def _hide_arguments() -> None:
+    """Whoever may list processes must not see the stream keys and tokens of the command line."""
+    shown = [without_key(word) for word in sys.argv]
+    for index, word in enumerate(sys.argv):
+        name, _, value = word.partition("=")
+        if name.lstrip("-") == "api-token":
+            if value:
+                shown[index] = f"{name}=****"
+            elif index + 1 < len(shown):
+                shown[index + 1] = "****"
+    if shown != sys.argv:
+        import setproctitle
+
+        setproctitle.setproctitle(" ".join(shown))
 
 
 def _raise_descriptor_limit() -> None:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from headrace import __version__
 from headrace.errors import ConfigError
 from headrace.options import SERVE_FLAGS, Flag, ServeOptions
-from headrace.units import quoted
+from headrace.units import quoted, without_key
 
 _HELP_WORDS = ("h", "help")
 _EXIT_USAGE = 2
@@ -111,7 +111,9 @@ def _parse_value(flag: Flag, text: str | None) -> Any:
 
 def _with_negative_values(argv: Sequence[str], flags: Sequence[Flag]) -> list[str]:
     """`-max-lag -5s` as `-max-lag=-5s`: the message is then about the value, not about a flag -5s."""
-    takes_value = {dashes + flag.name for flag in flags if flag.kind.bare is None for dashes in ("-", "--")}
+    takes_value = {
+        dashes + name for flag in flags if flag.kind.bare is None for name in flag.names for dashes in ("-", "--")
+    }
     words: list[str] = []
     for word in argv:
         if words and words[-1] in takes_value and word[:1] == "-" and word[1:2].isdigit():
@@ -131,7 +133,8 @@ class _FlagParser(argparse.ArgumentParser):
         super().__init__(add_help=False, allow_abbrev=False, argument_default=None)
         for flag in flags:
             # "?" for every flag, so that a missing value is reported in our words and not in argparse's.
-            self.add_argument(f"-{flag.name}", f"--{flag.name}", dest=flag.name, nargs="?", action="append")
+            spellings = [dashes + name for name in flag.names for dashes in ("-", "--")]
+            self.add_argument(*spellings, dest=flag.name, nargs="?", action="append")
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
         # allow_abbrev=False covers only flags with two dashes: without this, `-lis` would mean `-listen`.
@@ -144,9 +147,9 @@ class _FlagParser(argparse.ArgumentParser):
 
 def _describe_stray(word: str, flags: Sequence[Flag]) -> str:
     if not word.startswith("-") or word.strip("-") == "":
-        return f"found {quoted(word)}, expected only flags and their values"
+        return f"found {quoted(without_key(word))}, expected only flags and their values"
     name = "-" + word.lstrip("-").partition("=")[0]
-    near = _did_you_mean(name, [f"-{flag.name}" for flag in flags] + ["-help", "-version"])
+    near = _did_you_mean(name, [f"-{name}" for flag in flags for name in flag.names] + ["-help", "-version"])
     return f"{_shown_flag(word)}: unknown flag{near or ', expected one of those that -help lists'}"
 
 

@@ -8,7 +8,7 @@ A leaf module: it imports nothing of Headrace but `errors` and `units`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -56,6 +56,21 @@ class ServeOptions:
     max_lag_s: float = 5.0
     """A player further behind than this much media skips to the newest keyframe."""
 
+    relay_to: tuple[str, ...] = field(default=(), repr=False)
+    """Addresses to push every stream to, as they were given; they hold stream keys."""
+
+    relay_config: Path | None = None
+    """A file of destinations; read again on SIGHUP."""
+
+    http_host: str | None = None
+    """Where the HTTP side listens; None is loopback."""
+
+    http_port: int | None = None
+    """None turns the HTTP side off."""
+
+    api_token: str | None = field(default=None, repr=False)
+    """What a call that changes something must show; without one, such calls are for this machine only."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueKind:
@@ -97,8 +112,18 @@ class Flag:
     env: str | None = None
     """The environment variable that is read when the flag is not given."""
 
+    aliases: tuple[str, ...] = ()
+    """Other names for the same flag."""
+
+    is_secret: bool = False
+    """Its value is never repeated, not in an error either."""
+
     is_repeatable: bool = False
     """May be given several times: its one field is a tuple of values, and `default` is text for the help."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
 
     def __post_init__(self) -> None:
         assert len(self.fields) == 1 or not self.is_repeatable, self.name
@@ -178,6 +203,50 @@ def _folder() -> ValueKind:
     return ValueKind(parse=parse, expected=expected, metavar="FOLDER")
 
 
+def _text(expected: str, metavar: str) -> ValueKind:
+    def parse(text: str) -> str:
+        if not text.strip():
+            raise ConfigError(f"found an empty value, expected {expected}")
+        return text
+
+    return ValueKind(parse=parse, expected=expected, metavar=metavar)
+
+
+def _file_or_none() -> ValueKind:
+    expected = "the path of a file"
+
+    def parse(text: str) -> Path | None:
+        if "\0" in text:
+            raise ConfigError(f"found {quoted(text)}, expected {expected}")
+        return Path(text) if text != "none" else None
+
+    return ValueKind(parse=parse, expected=expected, metavar="FILE")
+
+
+def _address_or_off() -> ValueKind:
+    def parse(text: str) -> tuple[str | None, int | None]:
+        return (None, None) if text == "off" else parse_listen(text)
+
+    return ValueKind(parse=parse, expected=EXPECTED_ADDRESS, metavar="HOST:PORT")
+
+
+def _secret_or_none() -> ValueKind:
+    def parse(text: str) -> str | None:
+        if text == "none":
+            return None
+        if len(text) < _MIN_TOKEN_CHARACTERS or not text.isascii() or not text.isprintable() or " " in text:
+            raise ConfigError(
+                f"found a token that is too short or has odd characters, "
+                f"expected at least {_MIN_TOKEN_CHARACTERS} printable ASCII characters without spaces"
+            )
+        return text
+
+    return ValueKind(parse=parse, expected="a token", metavar="TOKEN")
+
+
+# Shorter ones can be guessed over a network in a day.
+_MIN_TOKEN_CHARACTERS = 12
+
 SERVE_FLAGS: tuple[Flag, ...] = (
     Flag(
         name="listen",
@@ -212,6 +281,46 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         kind=_duration(0.1, 600),
         default="5s",
         help="A player further behind than this much media skips to the newest keyframe.",
+    ),
+    Flag(
+        name="relay-to",
+        group="Destinations",
+        fields=("relay_to",),
+        kind=_text("rtmp://host/app or rtmp://host/app/key", "URL"),
+        default="none",
+        is_repeatable=True,
+        is_secret=True,
+        help="Push every stream there; rtmp:// or rtmps://, several times or separated by commas. "
+        "An address without a stream name gets the source's name.",
+    ),
+    Flag(
+        name="relay-config",
+        group="Destinations",
+        fields=("relay_config",),
+        kind=_file_or_none(),
+        default="none",
+        help="Destinations from a JSON file, with names, keys, retry rules; SIGHUP reads it again.",
+    ),
+    Flag(
+        name="http-status",
+        aliases=("metrics-addr",),
+        group="HTTP",
+        fields=("http_host", "http_port"),
+        kind=_address_or_off(),
+        default="off",
+        help="Serve /health, /streams, /metrics and the API there. :8080 is this machine only; "
+        "0.0.0.0:8080 or [::]:8080 opens it to others. Also called -metrics-addr.",
+    ),
+    Flag(
+        name="api-token",
+        group="HTTP",
+        fields=("api_token",),
+        kind=_secret_or_none(),
+        default="none",
+        env="HEADRACE_API_TOKEN",
+        is_secret=True,
+        help="What calls that change something must show as a bearer token; without one they are accepted from this "
+        "machine only.",
     ),
     Flag(
         name="record-all",

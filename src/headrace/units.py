@@ -114,3 +114,11 @@ def quoted(text: str) -> str:
     rest = len(text) - len(shown)
     inside = printable(shown).replace('"', '\\"')
     return f'"{inside}"' if not rest else f'"{inside}" and {rest} more characters'
+
+
+_RTMP_ADDRESS = re.compile(r"(rtmps?://[^/\s,?]*/?[^/\s,?]*)[^\s,]*", re.IGNORECASE)
+
+
+def without_key(text: str) -> str:
+    """`text` with the stream keys of RTMP addresses in it hidden, for messages about misplaced arguments."""
+    return _RTMP_ADDRESS.sub(r"\1/****", text)

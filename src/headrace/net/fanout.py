@@ -22,14 +22,35 @@ BATCH_BYTES = 256 << 10
 class Player:
     """One reader on one connection."""
 
-    __slots__ = ("cursor", "is_ending", "is_paused", "is_plain", "link", "message_stream_id", "messages", "on_ended")
+    __slots__ = (
+        "batch_position",
+        "cursor",
+        "is_ending",
+        "is_paused",
+        "is_plain",
+        "is_viewer",
+        "link",
+        "message_stream_id",
+        "messages",
+        "on_ended",
+    )
 
-    def __init__(self, cursor: Cursor, link: Link, message_stream_id: int, on_ended: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        cursor: Cursor,
+        link: Link,
+        message_stream_id: int,
+        on_ended: Callable[[str], None],
+        *,
+        is_viewer: bool = True,
+    ) -> None:
+        self.is_viewer = is_viewer  # a destination reads too, but nobody watches there
         self.cursor = cursor
         self.link = link
         self.message_stream_id = message_stream_id
         self.on_ended = on_ended
         self.messages = 0
+        self.batch_position = cursor.position  # where the last batch began that its socket did not take at once
         self.is_paused = False
         self.is_ending: str | None = None
         self.is_plain = False  # its next bytes are the log's own: it takes part in the joined send
@@ -57,6 +78,10 @@ class Fanout:
 
     def __len__(self) -> int:
         return len(self._players)
+
+    @property
+    def viewers(self) -> int:
+        return sum(player.is_viewer for player in self._players)
 
     def attach(self, player: Player) -> None:
         """Serve a new player at once: the newest keyframe leaves without waiting for the next message."""
@@ -118,6 +143,7 @@ class Fanout:
                 if sent == size:
                     link.sent_bytes += sent
                 else:
+                    player.batch_position = start
                     link.keep_rest(data, sent)
             self._metrics.messages_relayed += count * served
             self._metrics.bytes_relayed += size * served
@@ -143,6 +169,7 @@ class Fanout:
         link = player.link
         cursor = player.cursor
         while not link.is_blocked and not player.is_paused:
+            player.batch_position = cursor.position
             entries = cursor.take(BATCH_BYTES)
             if not entries:
                 if cursor.position >= self._log.tail:

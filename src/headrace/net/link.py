@@ -10,7 +10,8 @@ import asyncio
 import socket
 import time
 from collections import deque
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 RECEIVE_BYTES = 1 << 16
 # Replies to a peer that asks and never reads: past this it is closed. Media waits in the log, not here.
@@ -67,6 +68,7 @@ class Link:
         "is_closed",
         "send_now",
         "sent_bytes",
+        "unsent_bytes",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, handler: LinkHandler) -> None:
@@ -81,7 +83,8 @@ class Link:
         self.blocked_since_s = 0.0  # when the queue last made progress
         self.is_closed = False
         self.sent_bytes = 0
-        self.send_now = sock.send  # bound once for the fan-out loop
+        self.unsent_bytes = 0  # what had been taken from the caller and was lost with the connection
+        self.send_now: Callable[[Any], int] = sock.send  # bound once for the fan-out loop
         loop.add_reader(sock.fileno(), self._on_readable)
 
     @property
@@ -107,6 +110,7 @@ class Link:
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
+            self.unsent_bytes = len(data)
             self._fail(_describe(error))
             return
         self.keep_rest(data, sent)
@@ -141,7 +145,7 @@ class Link:
 
     def _on_readable(self) -> None:
         try:
-            data = self._sock.recv(RECEIVE_BYTES)
+            data = self._receive()
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -151,6 +155,9 @@ class Link:
             self._handler.data_received(data)
         else:
             self._lose("closed by peer")
+
+    def _receive(self) -> bytes:
+        return self._sock.recv(RECEIVE_BYTES)
 
     def _on_writable(self) -> None:
         queue = self._queue
@@ -194,6 +201,7 @@ class Link:
         self._loop.remove_reader(self._sock.fileno())
         if self._writing:
             self._loop.remove_writer(self._sock.fileno())
+        self.unsent_bytes += self._queued_bytes
         self._queue.clear()
         self._queued_bytes = 0
         self._sock.close()

@@ -37,7 +37,7 @@ def format_address(address: object) -> str:
 def bind(host: str | None, port: int) -> list[socket.socket]:
     """Listening sockets for every address of `host`; None is all addresses, IPv6 and IPv4 in one where possible."""
     shown = f"{host or ''}:{port}"
-    if host is None:
+    if host in (None, "::"):
         try:
             return [_bind_one(socket.AF_INET6, ("::", port), dual_stack=True)]
         except OSError as error:

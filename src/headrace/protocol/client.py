@@ -175,7 +175,7 @@ class ClientConnection(Connection):
             yield Connected(info if isinstance(info, dict) else {})
         elif self.state is ClientState.CREATE_STREAM and command.transaction_id == _CREATE_TRANSACTION:
             number = command.number(0, -1.0)
-            if not 0 < number <= 0xFFFFFFFF:
+            if not 1 <= number <= 0xFFFFFFFF:
                 raise PeerError(f"createStream answered with {command.argument(0)!r}, expected a stream id")
             self.message_stream_id = int(number)
             self._send_start()
@@ -185,7 +185,8 @@ class ClientConnection(Connection):
         if self._role is Role.PUBLISH:
             values: tuple[Any, ...] = (None, self._name, "live")
         else:
-            self.media_ids.add(self.message_stream_id)
+            # FFmpeg as a server (`-listen 1`) sends its media on message stream 0, and players take it.
+            self.media_ids |= {0, self.message_stream_id}
             self._reader.max_message_bytes = MAX_MESSAGE_BYTES
             values = (None, self._name, -2000.0)
         self._send_command(encode_command(self._role.value, 5, *values, message_stream_id=self.message_stream_id))

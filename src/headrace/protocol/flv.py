@@ -1,21 +1,22 @@
 """FLV files (Adobe FLV 10.1, Annex E): bytes to tags and back.
 
 Owns the file header, the tag header and the chain of previous-tag sizes. A tag carries the payload of an RTMP
-message unchanged, so what a payload means is `media`'s business; files and their names are `headrace.record`'s.
+message unchanged, so what a payload means is `media`'s business; files on disk are `headrace.record`'s.
 
 What the reader insists on, and what it lets pass:
-- A previous-tag size that is not the tag's is an error. FFmpeg only warns, but it is the one proof that the framing
-  is right: without it a flipped bit in a length turns the rest of the file into invented tags. A tag is given out
-  when that proof has been read, so a file cut anywhere yields its whole tags only.
-- Tag types other than audio, video and script data, and encrypted tags, are errors: no muxer writes them, and to skip
-  them would make any garbage with a plausible length look like an empty file.
-- The version, the file header's flags, PreviousTagSize0 and the stream id are not judged: muxers get them wrong and
-  nothing depends on them.
+- A previous-tag size that is not the tag's is an error. FFmpeg only warns, but it is the one proof that the
+  framing is right: without it a flipped bit in a length turns the rest of the file into invented tags. A tag
+  is given out when that proof has been read, so a file cut anywhere yields its whole tags only.
+- Tag types other than audio, video and script data, and encrypted tags, are errors: no muxer writes them, and
+  to skip them would make any garbage with a plausible length look like an empty file.
+- The version, the file header's flags, PreviousTagSize0 and the stream id are not judged: muxers get them
+  wrong and nothing depends on them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import NamedTuple
 
 from headrace.errors import PeerError, UsageError
@@ -26,12 +27,13 @@ MAX_PAYLOAD_BYTES = 0xFFFFFF  # E.4.1: DataSize has 24 bits
 _SIGNATURE = b"FLV"  # E.2
 _FILE_HEADER_BYTES = 9  # E.2: DataOffset of version 1
 _SIZE_BYTES = 4  # E.3: PreviousTagSize
-_TAG_HEADER_BYTES = 11  # E.4.1, up to the stream id
+_TAG_HEADER = Struct(">II3x")  # E.4.1: type and size, timestamp, stream id (always 0)
+_TAG_HEADER_BYTES = _TAG_HEADER.size  # 11
 _HAS_AUDIO, _HAS_VIDEO = 4, 1  # E.2: TypeFlags
 _FILTER = 0x20  # E.4.1: the payload is encrypted
 _TYPE_MASK = 0x1F
 _TAG_TYPES = frozenset((AUDIO, VIDEO, DATA))  # E.4.1: 8, 9 and 18, the same numbers as RTMP's
-# A longer DataOffset leaves room for a later version's fields, which nobody ever defined. It bounds what is skipped.
+# A longer DataOffset leaves room for fields of a later version, which nobody ever defined: bounds the skip.
 _MAX_DATA_OFFSET = 1024
 
 
@@ -70,18 +72,16 @@ def encode_tag(type_id: int, timestamp_ms: int, payload: bytes) -> bytes:
         raise UsageError(f"FLV tag type {type_id}, expected 8, 9 or 18")
     if size > MAX_PAYLOAD_BYTES:
         raise UsageError(f"FLV tag of {size} bytes, expected at most {MAX_PAYLOAD_BYTES}")
-    # E.4.1: the upper 8 of 32 bits come after the lower 24; then three bytes of stream id, always 0.
-    header = (type_id << 24 | size).to_bytes(4, "big") + (
-        (timestamp_ms & 0xFFFFFF) << 8 | timestamp_ms >> 24 & 0xFF
-    ).to_bytes(4, "big")
-    return b"".join((header, b"\0\0\0", payload, (_TAG_HEADER_BYTES + size).to_bytes(4, "big")))
+    # E.4.1: the upper 8 of the timestamp's 32 bits come after the lower 24.
+    header = _TAG_HEADER.pack(type_id << 24 | size, (timestamp_ms & 0xFFFFFF) << 8 | timestamp_ms >> 24 & 0xFF)
+    return b"".join((header, payload, (_TAG_HEADER_BYTES + size).to_bytes(_SIZE_BYTES, "big")))
 
 
 class FlvReader:
     """Bytes to tags, in any split. Keeps one incomplete tag at most.
 
-    `offset` is where the first tag that was not given out yet begins. A reader made with the offset of an earlier
-    one goes on there; with 0 it expects the file header first.
+    `offset` is where the first tag that was not given out yet begins. A reader made with the offset of an
+    earlier one goes on there; with 0 it expects the file header first.
     """
 
     def __init__(self, *, offset: int = 0, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
@@ -95,8 +95,9 @@ class FlvReader:
     def receive(self, data: bytes) -> list[Tag]:
         """Every tag that these bytes complete.
 
-        Raises PeerError at bytes that are not FLV. Tags before the fault are returned first and the fault is raised
-        by the next call, `finish` included, so that damage costs nothing that came before it, in any split.
+        Raises PeerError at bytes that are not FLV. Tags before the fault are returned first and the fault is
+        raised by the next call, `finish` included, so that damage costs nothing that came before it, in any
+        split.
         """
         if self._fault is not None:
             raise self._fault
@@ -114,7 +115,7 @@ class FlvReader:
         return tags
 
     def finish(self) -> int:
-        """At the end of the file: the number of bytes after the last whole tag, or the fault that stopped the reader."""
+        """At the end of the file: the number of bytes after the last whole tag. Raises a fault met before."""
         if self._fault is not None:
             raise self._fault
         return len(self._buffer)
@@ -150,12 +151,9 @@ class FlvReader:
                 next_position = position + size + _SIZE_BYTES
                 claimed = int.from_bytes(buffer[position + size : next_position], "big")
                 if claimed != size:
-                    raise PeerError(
-                        f"previous-tag size {claimed} after the tag at {self.offset}, expected {size}"
-                    )
-                timestamp_ms = buffer[position + 7] << 24 | int.from_bytes(
-                    buffer[position + 4 : position + 7], "big"
-                )
+                    raise PeerError(f"previous-tag size {claimed} at {self.offset + size}, expected {size}")
+                lower_ms = int.from_bytes(buffer[position + 4 : position + 7], "big")
+                timestamp_ms = buffer[position + 7] << 24 | lower_ms
                 payload = bytes(buffer[position + _TAG_HEADER_BYTES : position + size])
                 tags.append(Tag(buffer[position] & _TYPE_MASK, timestamp_ms, payload, self.offset))
                 self.offset += size + _SIZE_BYTES
@@ -164,19 +162,18 @@ class FlvReader:
             del buffer[:position]
 
     def _tag_size(self, position: int, end: int) -> int | None:
-        """Header and payload of the tag that begins here; None when more bytes must say. Judged byte by byte, so
-        that the fault does not depend on how much has arrived."""
+        """Header and payload of the tag that begins here; None when more bytes must say.
+
+        Judged as soon as the bytes are there, so that garbage is not gathered first.
+        """
         buffer = self._buffer
         first = buffer[position]
         if first & _FILTER or first & _TYPE_MASK not in _TAG_TYPES:
-            raise PeerError(
-                f"FLV tag type byte 0x{first:02x} at {self.offset}, expected 8, 9 or 18, not encrypted"
-            )
+            raise PeerError(f"tag type 0x{first:02x} at {self.offset}, expected 8, 9 or 18, not encrypted")
         if end - position < 4:
             return None
         size = int.from_bytes(buffer[position + 1 : position + 4], "big")
         if size > self._max_payload_bytes:
-            raise PeerError(
-                f"FLV tag of {size} bytes at {self.offset}, expected at most {self._max_payload_bytes}"
-            )
+            most = self._max_payload_bytes
+            raise PeerError(f"tag of {size} bytes at {self.offset}, expected at most {most}")
         return _TAG_HEADER_BYTES + size

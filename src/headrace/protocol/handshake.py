@@ -15,8 +15,11 @@ from headrace.errors import PeerError, UsageError
 PACKET_BYTES = 1536
 NONCE_BYTES = PACKET_BYTES - 8
 VERSION = 3  # section 5.2.2
-# 0x20 and above is printable text: an HTTP request or a TLS hello on the wrong port, refused (section 5.2.2).
+# 0x20 and above is printable text: an HTTP request on the wrong port, refused (section 5.2.2).
 _MAX_VERSION = 31
+# The first byte of any TLS record (RFC 8446, section 5.1) lies in the range RTMP keeps for later versions. Taken for
+# one of those, a client that speaks rtmps to a plain port would hang until its deadline.
+_TLS_RECORDS = range(20, 24)
 _DIGEST_BYTES = 32
 
 _CRUD = bytes.fromhex("f0eec24a8068bee82e00d0d1029e7e576eec5d2d29806fab93b8e636cfeb31ae")
@@ -64,6 +67,13 @@ def _reply(nonce: bytes, peer_digest: bytes, key: bytes) -> bytes:
     return body + _hmac(_hmac(key + _CRUD, peer_digest), body)
 
 
+def _check_version(version: int, what: str) -> None:
+    if version in _TLS_RECORDS:
+        raise PeerError(f"{what} begins with byte 0x{version:02x}, a TLS record, expected RTMP version 3")
+    if not VERSION <= version <= _MAX_VERSION:
+        raise PeerError(f"{what} begins with byte 0x{version:02x}, expected RTMP version 3")
+
+
 def _check_nonce(nonce: bytes) -> None:
     if len(nonce) != NONCE_BYTES:
         raise UsageError(f"nonce of {len(nonce)} bytes, expected {NONCE_BYTES}")
@@ -86,10 +96,8 @@ class ServerHandshake:
         """The bytes to send now, maybe none."""
         self._buffer += data
         out = b""
-        if self._buffer and not self._answered and self._buffer[0] != VERSION:
-            version = self._buffer[0]
-            if not VERSION <= version <= _MAX_VERSION:
-                raise PeerError(f"handshake begins with byte 0x{version:02x}, expected RTMP version 3")
+        if self._buffer and not self._answered:
+            _check_version(self._buffer[0], "handshake")
         if not self._answered and len(self._buffer) >= 1 + PACKET_BYTES:
             out = self._answer(self._buffer[1 : 1 + PACKET_BYTES])
             self._buffer = self._buffer[1 + PACKET_BYTES :]
@@ -136,8 +144,8 @@ class ClientHandshake:
     def receive(self, data: bytes) -> bytes:
         """The bytes to send now: C2 once S1 and S2 are here."""
         self._buffer += data
-        if self._buffer and not VERSION <= self._buffer[0] <= _MAX_VERSION:
-            raise PeerError(f"handshake answer begins with byte 0x{self._buffer[0]:02x}, expected RTMP version 3")
+        if self._buffer:
+            _check_version(self._buffer[0], "handshake answer")
         if len(self._buffer) < 1 + 2 * PACKET_BYTES:
             return b""
         s1 = self._buffer[1 : 1 + PACKET_BYTES]

@@ -91,7 +91,7 @@ def read_audio_head(payload: bytes) -> Head:
 
 def video_flags(frame_type: int, packet_type: int) -> int:
     if packet_type == VideoPacketType.METADATA:
-        return METADATA  # "frameType is ignored": FFmpeg and OBS write 5 there
+        return METADATA  # "frameType is ignored": FFmpeg writes 5 there
     if frame_type == COMMAND_FRAME_TYPE:
         return 0
     if packet_type in (VideoPacketType.SEQUENCE_START, VideoPacketType.MPEG2TS_SEQUENCE_START):

@@ -11,12 +11,14 @@ from typing import Any
 
 from headrace.errors import PeerError
 from headrace.protocol import amf0
+from headrace.protocol.chunks import MAX_MESSAGE_BYTES
 
 _SET_DATA_FRAME = b"\x02\x00\x0d@setDataFrame"
 _CLEAR_DATA_FRAME = b"\x02\x00\x0f@clearDataFrame"
 _ON_META_DATA = b"\x02\x00\x0aonMetaData"
 _OBJECT = 0x03
 _ECMA_ARRAY = b"\x08"
+_COUNT_BYTES = 4
 
 
 def reader_form(payload: bytes) -> bytes | None:
@@ -27,9 +29,11 @@ def reader_form(payload: bytes) -> bytes | None:
         payload = payload[len(_SET_DATA_FRAME) :]
     body = len(_ON_META_DATA)
     if payload.startswith(_ON_META_DATA) and len(payload) > body and payload[body] == _OBJECT:
+        if len(payload) + _COUNT_BYTES > MAX_MESSAGE_BYTES:
+            return payload  # no room for a count: the longer message could be neither sent nor recorded
         # Players know metadata as an ECMA array; both have the same properties and end, the array a count before.
         count = len(decode_metadata(payload))
-        return payload[:body] + _ECMA_ARRAY + count.to_bytes(4, "big") + payload[body + 1 :]
+        return payload[:body] + _ECMA_ARRAY + count.to_bytes(_COUNT_BYTES, "big") + payload[body + 1 :]
     return payload
 
 

@@ -1,7 +1,7 @@
 """One FLV file on disk: created, never overwritten, appended to, and made of whole tags only.
 
-Owns the file descriptor. Knows nothing of streams, nor why a file begins or ends (`writer`). Everything here may
-block and belongs in a worker thread.
+Owns the file descriptor. Knows nothing of streams, nor why a file begins or ends (`writer`). Everything here
+may block and belongs in a worker thread.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pathlib import Path
 from headrace.protocol.flv import encode_file_header
 from headrace.record import names
 
-# No buffer of our own: what was written is the kernel's, and outlives a kill -9. O_EXCL also refuses symbolic links.
+# No buffer of our own: what was written is the kernel's, and outlives a kill -9. O_EXCL follows no symlink.
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 _MODE = 0o644
 
-# A recorder cannot know whether the other kind of media is still to come, and rewriting the byte later would make
-# the file more than append-only. Claiming both is what nginx-rtmp and SRS do; FFmpeg looks at the tags.
+# A recorder cannot know whether the other kind of media is still to come, and rewriting the byte later would
+# make the file more than append-only. Most servers claim both; FFmpeg believes only the tags.
 FILE_HEADER = encode_file_header(has_audio=True, has_video=True)
 
 
 def create(directory: Path, stem: str, first: int = 1) -> tuple[FlvFile, int]:
-    """A new file with a name nobody has, and the number that made it so. Makes the directory when it is missing."""
+    """A new file with a name nobody has, and the number that made it so. Makes a missing directory."""
     for number, name in names.candidates(stem, first):
         path = directory / name
         try:

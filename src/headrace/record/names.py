@@ -1,8 +1,8 @@
 """File names of recordings: `{app}_{name}_{YYYYMMDD}_{HHMMSS}.flv`, and `…_seg001.flv` for segments.
 
-The date and time are the start of the recording in UTC: they neither repeat nor jump when clocks change, and servers
-in different places agree. App and name come from the wire, where they may be any text of any length. Pure: whether
-a name is taken is known only to the file system (`flvfile`), which is offered `candidates` until one is free.
+The date and time are the start of the recording in UTC: they neither repeat nor jump when clocks change, and
+servers in different places agree. App and name come from the wire, where they may be any text of any length.
+Pure: whether a name is taken is known only to the file system, which `flvfile` asks for one of `candidates`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SAFE_PUNCTUATION = frozenset("-_.")
 
 
 def recording_stem(app: str, name: str, started_at_s: float) -> str:
-    """The name of a recording without number and suffix. `started_at_s` is seconds since 1970, as time.time()."""
+    """The name of a recording without number and suffix. `started_at_s` is in seconds since 1970 (UTC)."""
     started_at = datetime.fromtimestamp(started_at_s, UTC)
     app_part = _safe_part(app, _MAX_APP_BYTES)
     name_part = _safe_part(name, _MAX_STREAM_NAME_BYTES)
@@ -49,8 +49,8 @@ def candidates(stem: str, first: int = 1) -> Iterator[tuple[int, str]]:
 def _safe_part(text: str, max_bytes: int) -> str:
     """Letters, marks and digits of any script, and "-", "_" and "." inside; the rest becomes "_".
 
-    That leaves no separator of any system, no control or bidirectional character, no lone surrogate, no shell or
-    Windows special. A leading dot would hide the file, a leading dash would make it an option.
+    That leaves no separator of any system, no control or bidirectional character, no lone surrogate, no shell
+    or Windows special. A leading dot would hide the file, a leading dash would make it an option.
     """
     # The cap comes first: nobody needs 16 MB of a name looked at. The hash still tells long names apart.
     safe = "".join(c if _is_safe(c) else "_" for c in text[: max_bytes + 1])

@@ -1,7 +1,7 @@
 """The recording service: every recording of a server, the threads they share, and the totals.
 
-Owns the directory, the thread pool and the set of active recorders. Knows nothing of who publishes, nor why a stream
-is to be recorded.
+Owns the directory, the thread pool and the set of active recorders. Knows nothing of who publishes, nor why a
+stream is to be recorded.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from headrace.errors import UsageError
-from headrace.logs import get_logger
 from headrace.record.recorder import GATHER_S, MAX_BATCH_BYTES, Recorder, RecordingTotals
 from headrace.record.writer import RecordingWriter
 from headrace.stream.registry import Stream
 
-# A write to the page cache takes well under a millisecond, so a few threads serve hundreds of recordings. More than
-# one, because a file on a network file system may hang while the others go on. Threads start when first needed.
+# A write to the page cache takes well under a millisecond, so a few threads serve hundreds of recordings.
+# More than one, because one file on a network file system may hang. Threads start when first needed.
 WRITER_THREADS = 8
 
 
@@ -90,8 +89,8 @@ class RecordingService:
     async def close(self, deadline_s: float) -> bool:
         """Write what is left and close every file; False if some were not done in time.
 
-        A thread that hangs in a dead disk cannot be stopped, and Python waits for it at exit: after False, only
-        `os._exit` ends the process in time.
+        A thread that hangs in a dead disk cannot be stopped, and Python waits for it at exit: after False,
+        only `os._exit` ends the process in time.
         """
         self._is_closed = True
         for recorder in self.active:

@@ -1,13 +1,14 @@
 """What goes into which file: a stream's messages in, FLV files out.
 
-Owns the order of tags, where a file ends and the next begins, and what a file must begin with to play by itself.
-Runs in a worker thread, one call at a time, and may block there. Knows nothing of the event loop or of cursors.
+Owns the order of tags, where a file ends and the next begins, and what a file must begin with to play by
+itself. Runs in a worker thread, one call at a time, and may block there. Knows nothing of the event loop or
+of cursors.
 
 A new file begins, always at a media frame:
-- when a sequence header came that differs from the one in force. Whatever comes with it (the other track's header,
-  new metadata) is waited for, so that one change of the encoder's settings gives one new file;
-- with a segment duration, at the first video keyframe after it, or at an audio frame if there was no video for that
-  long.
+- when a sequence header came that differs from the one in force. Whatever comes with it (the other track's
+  header, new metadata) is waited for, so that one change of the encoder's settings gives one new file;
+- with a segment duration, at the first video keyframe after it, or at an audio frame if there was no video
+  for that long.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from pathlib import Path
 from headrace.protocol import media, messages
 from headrace.protocol.flv import encode_tag
 from headrace.record import flvfile, names
-from headrace.stream.log import Entry
+from headrace.stream.log import NO_POSITION, Entry
 
-# What is held until the first frame says that there is media: metadata and two headers as a rule. A peer that sends
-# nothing else gets its file without a frame.
+# What is held for the next frame: metadata and two headers as a rule. A peer that sends nothing else gets its
+# file without a frame.
 MAX_HELD_MESSAGES = 64
 MAX_HELD_BYTES = 1 << 20
-# Sequence headers in force, as many as the log keeps for late joiners.
+# Sequence headers in force, as many and as long as the log keeps for late joiners: a message may have 16 MB.
 _MAX_HEADERS = 64
+_MAX_HEADER_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,11 @@ class RecordingWriter:
         self._finished_bytes = 0
         self._metadata: Entry | None = None
         self._headers: dict[object, Entry] = {}
-        # Until the next frame, which begins a file: everything that is not a frame.
-        self._is_holding = True
+        self._needs_file = True  # at the next frame
+        # What waits for the next frame to know its file: metadata may announce headers that differ.
         self._held: list[Entry] = []
         self._held_bytes = 0
-        # Media time: of the file's first frame, of the newest video in it (or its start), of the newest message.
+        # Media time: of the file's first frame, of its newest video (else its start), of its newest message.
         self._start_ms = 0
         self._video_ms = 0
         self._newest_ms = 0
@@ -101,8 +103,10 @@ class RecordingWriter:
         self._flush()
 
     def close(self) -> None:
-        """Finish the file. A stream that sent metadata and headers but no media leaves none. Raises OSError."""
-        if any(_rank(entry) == _OTHER for entry in self._held):
+        """Finish the file. A stream of metadata and headers without media leaves none. Raises OSError."""
+        if not self._needs_file:
+            self._release()
+        elif any(_rank(entry) == _OTHER for entry in self._held):
             self._begin_file(self._held[-1])
         self._finish_file()
 
@@ -112,61 +116,85 @@ class RecordingWriter:
         return events
 
     def _add_frame(self, entry: Entry) -> None:
-        if self._is_holding or self._is_segment_due(entry):
+        if self._needs_file or self._is_segment_due(entry):
             self._begin_file(entry)
+        elif self._held:
+            self._release()
         if entry.type_id == messages.VIDEO:
             self._video_ms = entry.media_ms
         self._put(entry)
 
     def _add_other(self, entry: Entry) -> None:
         if entry.flags & (media.CONFIG | media.METADATA):
-            self._remember(entry)
-        if not self._is_holding:
+            is_new = self._remember(entry)
+            # What the log repeats after a skip was never on the wire there: no tag unless it says something.
+            if not is_new and entry.position == NO_POSITION:
+                return
+        if not (self._needs_file or self._held or _rank(entry) == _METADATA):
             self._put(entry)
             return
         self._held.append(entry)
         self._held_bytes += len(entry.payload)
         if len(self._held) >= MAX_HELD_MESSAGES or self._held_bytes >= MAX_HELD_BYTES:
-            self._begin_file(entry)
+            if self._needs_file:
+                self._begin_file(entry)
+            else:
+                self._release()
 
-    def _remember(self, entry: Entry) -> None:
+    def _release(self) -> None:
+        for entry in self._held:
+            self._put(entry)
+        self._held = []
+        self._held_bytes = 0
+
+    def _remember(self, entry: Entry) -> bool:
+        """True if it differs from what was in force. A sequence header that does ends the file."""
+        is_kept = len(entry.payload) <= _MAX_HEADER_BYTES
         if entry.type_id == messages.DATA:
-            self._metadata = entry
-            return
-        key = media.config_key(entry.type_id, entry.payload)
+            known, self._metadata = self._metadata, entry if is_kept else None
+            return known is None or known.payload != entry.payload
+        # As the log does it: a broken header is still one, of the only track.
+        slot = media.config_slot("video" if entry.type_id == messages.VIDEO else "audio", entry.payload)
+        key = slot or entry.type_id
         known = self._headers.get(key)
-        self._headers[key] = entry
+        if is_kept:
+            self._headers[key] = entry
+        else:
+            self._headers.pop(key, None)  # what it replaces is no longer true either
         if len(self._headers) > _MAX_HEADERS:
             self._headers.pop(next(iter(self._headers)))
+        is_new = known is None or known.payload != entry.payload
         # Video metadata (colour, say) may change from scene to scene; it is no sequence header.
-        if known is not None and entry.flags & media.CONFIG and known.payload != entry.payload:
-            self._is_holding = True
+        if known is not None and is_new and entry.flags & media.CONFIG:
+            self._needs_file = True
+        return is_new
 
     def _is_segment_due(self, entry: Entry) -> bool:
         if self._segment_ms is None or entry.media_ms - self._start_ms < self._segment_ms:
             return False
         if entry.type_id == messages.VIDEO:
-            return bool(entry.flags & media.KEYFRAME) and not entry.flags & media.SIDE_TRACK
+            return entry.is_keyframe
         return entry.media_ms - self._video_ms >= self._segment_ms
 
     def _begin_file(self, first: Entry) -> None:
         self._finish_file()
-        held = sorted(self._held, key=_rank)
+        preface = sorted(self._held, key=_rank)
         if self.files:
+            preface = [entry for entry in preface if _rank(entry) == _OTHER]
+            in_force = [*self._headers.values()]
+            if self._metadata is not None:
+                in_force.insert(0, self._metadata)
             # They take the timestamp of what follows, so that the file has no hole at its beginning.
-            in_force = (
-                [*self._headers.values()]
-                if self._metadata is None
-                else [self._metadata, *self._headers.values()]
-            )
-            repeated = [entry.at(first.timestamp_ms, first.media_ms) for entry in in_force]
-            held = repeated + [entry for entry in held if _rank(entry) == _OTHER]
-        self._is_holding = False
+            preface = [entry.at(first.timestamp_ms, first.media_ms) for entry in in_force] + preface
+        self._needs_file = False
         self._held = []
         self._held_bytes = 0
         self._start_ms = self._video_ms = self._newest_ms = first.media_ms
         self._create_file()
-        for entry in held:
+        for entry in preface:
+            if _rank(entry) == _METADATA and entry.position == NO_POSITION:
+                # FFmpeg shows a repeated onMetaData at any other time as a track of subtitles.
+                entry = entry.at(0, entry.media_ms)
             self._put(entry)
 
     def _create_file(self) -> None:

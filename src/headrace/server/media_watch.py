@@ -3,8 +3,9 @@ every 30 seconds. Counts per message; looks into payloads only where a codec is 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.errors import PeerError
 from headrace.protocol import codecs, media, messages
@@ -14,9 +15,36 @@ from headrace.stream.log import Entry
 # Told after this long even if only one of audio and video has come: the other may never.
 _DETECTION_WAIT_S = 1.0
 REPORT_INTERVAL_S = 30.0
+_RATE_WINDOW_S = 5  # what a status page calls now
 
 # Frames looked into for the parameters of a codec that has no sequence header (MP3, AC-3, VP8), before giving up.
 _MAX_PROBED_FRAMES = 50
+
+
+class _Sample(NamedTuple):
+    """The totals at one moment."""
+
+    now_s: float
+    video_bytes: int
+    audio_bytes: int
+    frames: int
+
+
+class _Rates(NamedTuple):
+    video_bps: float
+    audio_bps: float
+    frame_rate: float
+
+    @classmethod
+    def between(cls, old: _Sample, new: _Sample) -> _Rates:
+        elapsed_s = new.now_s - old.now_s
+        if elapsed_s <= 0:
+            return cls(0.0, 0.0, 0.0)
+        return cls(
+            (new.video_bytes - old.video_bytes) * 8 / elapsed_s,
+            (new.audio_bytes - old.audio_bytes) * 8 / elapsed_s,
+            (new.frames - old.frames) / elapsed_s,
+        )
 
 
 class MediaWatch:
@@ -30,19 +58,20 @@ class MediaWatch:
         self._probe_audio = _MAX_PROBED_FRAMES
         self._first_media_s: float | None = None
         self._is_told = False
-        self._report_s = now_s
-        self._video_bytes = 0
-        self._audio_bytes = 0
-        self._frames = 0
+        self.video_bytes = 0
+        self.audio_bytes = 0
+        self.frames = 0
+        self._last_report = self._sample(now_s)
+        self._samples: deque[_Sample] = deque([self._last_report], maxlen=_RATE_WINDOW_S + 1)
         self._keyframe_ms: int | None = None
         self._keyframe_gaps_ms: list[int] = []
 
     def observe(self, entry: Entry, now_s: float) -> None:
         flags = entry.flags
         if entry.type_id == messages.VIDEO:
-            self._video_bytes += len(entry.payload)
+            self.video_bytes += len(entry.payload)
             if flags & media.FRAME:
-                self._frames += 1
+                self.frames += 1
                 if flags & media.KEYFRAME:
                     self._observe_keyframe(entry)
                 elif self._first_media_s is None:
@@ -50,7 +79,7 @@ class MediaWatch:
             if flags & media.CONFIG or (self.video is None and self._probe_video):
                 self._detect_video(entry, now_s)
         elif entry.type_id == messages.AUDIO:
-            self._audio_bytes += len(entry.payload)
+            self.audio_bytes += len(entry.payload)
             if flags & media.CONFIG or (self.audio is None and self._probe_audio):
                 self._detect_audio(entry, now_s)
         elif flags & media.METADATA:
@@ -87,23 +116,33 @@ class MediaWatch:
             }
         return {name: value for name, value in fields.items() if value is not None or name in ("video", "audio")}
 
+    def sample(self, now_s: float) -> None:
+        """Once a second: what the current rates are computed from."""
+        self._samples.append(self._sample(now_s))
+
+    def rates(self) -> _Rates:
+        """Of the last few seconds."""
+        return _Rates.between(self._samples[0], self._samples[-1])
+
     def report(self, now_s: float) -> Mapping[str, Any] | None:
-        """The fields of the line every 30 s, when it is time; the counts start anew."""
-        elapsed_s = now_s - self._report_s
-        if elapsed_s < REPORT_INTERVAL_S:
+        """The fields of the line every 30 s, when it is time."""
+        if now_s - self._last_report.now_s < REPORT_INTERVAL_S:
             return None
+        sample = self._sample(now_s)
+        rates = _Rates.between(self._last_report, sample)
         gaps_ms = self._keyframe_gaps_ms
-        fields = {
-            "video_kbps": round(self._video_bytes * 8 / elapsed_s / 1000, 1),
-            "audio_kbps": round(self._audio_bytes * 8 / elapsed_s / 1000, 1),
-            "frame_rate": round(self._frames / elapsed_s, 2),
+        self._last_report = sample
+        self._keyframe_gaps_ms = []
+        return {
+            "video_kbps": round(rates.video_bps / 1000, 1),
+            "audio_kbps": round(rates.audio_bps / 1000, 1),
+            "frame_rate": round(rates.frame_rate, 2),
             "keyframe_interval_s": round(sum(gaps_ms) / len(gaps_ms) / 1000, 2) if gaps_ms else None,
             "keyframe_interval_max_s": round(max(gaps_ms) / 1000, 2) if gaps_ms else None,
         }
-        self._report_s = now_s
-        self._video_bytes = self._audio_bytes = self._frames = 0
-        self._keyframe_gaps_ms = []
-        return fields
+
+    def _sample(self, now_s: float) -> _Sample:
+        return _Sample(now_s, self.video_bytes, self.audio_bytes, self.frames)
 
     def _observe_keyframe(self, entry: Entry) -> None:
         if self._keyframe_ms is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from headrace.errors import StreamError
@@ -58,6 +59,7 @@ class Server:
         self._timers: list[asyncio.TimerHandle] = []
         self._connection_count = 0
         self._is_closing = False
+        self._all_over = asyncio.Event()
 
     # Life -----------------------------------------------------------------------------------------------------
 
@@ -78,9 +80,12 @@ class Server:
         self.streams.end_all("server shutdown")
         for session in list(self._sessions):
             session.close("server shutdown")
-        deadline_s = self._loop.time() + _GOODBYE_S
-        while self._sessions and self._loop.time() < deadline_s:
-            await asyncio.sleep(0.01)
+        if self._sessions:
+            try:
+                async with asyncio.timeout(_GOODBYE_S):
+                    await self._all_over.wait()
+            except TimeoutError:
+                pass  # they had their time
         for session in list(self._sessions):
             session.link.close("server shutdown")
         self._update_gauges()
@@ -124,6 +129,8 @@ class Server:
 
     def session_over(self, session: Session) -> None:
         self._sessions.discard(session)
+        if self._is_closing and not self._sessions:
+            self._all_over.set()
 
     # Streams --------------------------------------------------------------------------------------------------
 
@@ -160,6 +167,49 @@ class Server:
             raise StreamError("NetStream.Play.StreamNotFound", f"No stream {name}.")
         self.metrics.plays_started += 1
         return stream
+
+    def drop_publisher(self, stream_key: str) -> bool:
+        """End a stream as if its publisher had; False if nobody publishes it."""
+        stream = next((stream for stream in self.streams if stream.key == stream_key), None)
+        session = next((one for one in self._sessions if stream is not None and stream.publisher is one), None)
+        if stream is None or session is None:
+            return False
+        self._log.info("Publisher dropped", conn_id=session.conn_id, stream_key=stream.key)
+        self.streams.unpublish(stream, session, "dropped")
+        session.close("dropped")
+        return True
+
+    def describe_streams(self) -> list[tuple[Stream, dict[str, Any]]]:
+        """Every stream with the facts for a status page."""
+        now_s = self._loop.time()
+        by_stream = {}
+        for stream in self.streams:
+            facts: dict[str, Any] = {
+                "key": stream.key,
+                "app": stream.app,
+                "name": stream.name,
+                "state": stream.state.value,
+                "age_s": round(now_s - stream.started_s, 1),
+                "publisher": None,
+                "codecs": None,
+                "video_bps": None,
+                "audio_bps": None,
+                "frame_rate": None,
+                "bytes_in": stream.log.total_bytes,
+                "messages_in": stream.log.tail,
+                "viewers": self.fanout(stream).viewers,
+            }
+            by_stream[stream] = facts
+        for session in self._sessions:
+            for stream, facts in by_stream.items():
+                if stream.publisher is session:
+                    facts.update(session.describe_publication(stream))
+        return list(by_stream.items())
+
+    def snapshot(self) -> dict[str, Any]:
+        """The counters as plain numbers."""
+        self._update_gauges()
+        return self.metrics.snapshot()
 
     def fanout(self, stream: Stream) -> Fanout:
         return self._fanouts[stream]

@@ -130,6 +130,20 @@ class Session:
         self._is_over = True
         self.link.close(reason, flush=True)
 
+    def describe_publication(self, stream: Stream) -> dict[str, Any]:
+        """What this session publishes as `stream`, for the status page."""
+        publication = next((one for one in self._publications.values() if one.stream is stream), None)
+        if publication is None:
+            return {}
+        rates = publication.watch.rates()
+        return {
+            "publisher": {"conn_id": self.conn_id, "remote": self.remote},
+            "codecs": publication.watch.describe(),
+            "video_bps": round(rates.video_bps),
+            "audio_bps": round(rates.audio_bps),
+            "frame_rate": round(rates.frame_rate, 2),
+        }
+
     def displace(self) -> None:
         """Another publisher took the stream that this one left silent."""
         self._log.info("Publisher replaced", silent_s=round(self._loop.time() - self.last_received_s, 1))
@@ -153,6 +167,7 @@ class Session:
             self._protocol.send_ping(int(now_s * 1000) & 0xFFFFFFFF)
             self._flush()
         for publication in self._publications.values():
+            publication.watch.sample(now_s)
             if fields := publication.watch.detected(now_s):
                 self._log.info("Codec detected", stream_key=publication.stream.key, **fields)
             if fields := publication.watch.report(now_s):
@@ -227,7 +242,7 @@ class Session:
         self._idle_since_s = 0.0
         self._server.metrics.subscribers += 1
         fanout.attach(player)
-        log.info("Subscriber added", subscribers=len(fanout))
+        log.info("Subscriber added", subscribers=fanout.viewers)
 
     def _play_stopped(self, event: events.PlayStopped) -> None:
         self._stop_playing(event.message_stream_id, "stopped by player")

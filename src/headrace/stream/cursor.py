@@ -50,14 +50,18 @@ class Cursor:
         self.start()
 
     @classmethod
-    def from_position(
+    def resume(
         cls, log: StreamLog, position: int, *, max_lag_s: float | None = None, on_skip: SkipListener | None = None
     ) -> Cursor:
-        """A cursor that goes on where another stopped, as far as the log still has it."""
+        """A cursor for a reader that lost its connection at `position`: it goes on there as far as the log has it.
+
+        The reader at the far end is a new one, so metadata and sequence headers come first, and video from the next
+        keyframe on; sound goes on at once. Nothing is sent twice, so timestamps never step back.
+        """
         cursor = cls(log, max_lag_s=max_lag_s, on_skip=on_skip)
-        cursor._pending = ()
         cursor.position = position
-        cursor.awaits_keyframe = False
+        cursor._pending = log.preface_at(position)
+        cursor.awaits_keyframe = log.has_video
         return cursor
 
     def start(self) -> None:
@@ -121,7 +125,7 @@ class Cursor:
             return True  # whoever switches a track on again later needs them
         if entry.type_id == messages.VIDEO:
             if self.awaits_keyframe:
-                if not flags & media.KEYFRAME:
+                if not entry.is_keyframe:
                     self._count(SkipReason.NO_KEYFRAME, entry.position, entry.position + 1)
                     return False
                 self.awaits_keyframe = not self.wants_video

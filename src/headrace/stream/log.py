@@ -19,7 +19,6 @@ _CHUNK_STREAM = {messages.AUDIO: 4, messages.DATA: 5, messages.VIDEO: 6}
 
 # A step of media time longer than this is a jump of the publisher's clock, not media that somebody has to catch up.
 _MAX_STEP_MS = 10_000
-_HALF_RANGE = 1 << 31
 
 _METADATA_SLOT = "onMetaData"
 _METADATA = b"\x02\x00\x0aonMetaData"
@@ -54,7 +53,8 @@ class Entry:
 
     @property
     def is_keyframe(self) -> bool:
-        return bool(self.flags & media.KEYFRAME)
+        """A picture can start here: a keyframe of the main track, not of a side track alone."""
+        return self.flags & (media.KEYFRAME | media.SIDE_TRACK) == media.KEYFRAME
 
     @property
     def is_config(self) -> bool:
@@ -86,6 +86,27 @@ class Entry:
 NO_POSITION = -1
 
 
+def _slot(entry: Entry) -> object:
+    """What a config or metadata message configures: a newer one in the same slot takes its place."""
+    if entry.type_id == messages.DATA:
+        return _METADATA_SLOT
+    return media.config_slot("video" if entry.type_id == messages.VIDEO else "audio", entry.payload) or entry.type_id
+
+
+def _remember(preface: dict[object, Entry], slot: object, entry: Entry) -> None:
+    if len(entry.payload) > _MAX_CONFIG_BYTES:
+        preface.pop(slot, None)  # what it replaces is no longer true either
+        return
+    preface[slot] = entry
+    while len(preface) > _MAX_PREFACE:
+        preface.pop(next(key for key in preface if key != _METADATA_SLOT))
+
+
+def _repeat(preface: tuple[Entry, ...], timestamp_ms: int, media_ms: int) -> tuple[Entry, ...]:
+    # They take the timestamp of what follows: a jump from 0 to an hour makes some players wait for an hour.
+    return tuple(entry.at(timestamp_ms, media_ms) for entry in preface)
+
+
 @dataclass(frozen=True, slots=True)
 class StartPoint:
     """Where a reader may begin: the messages it needs first, then the log from `position`."""
@@ -98,7 +119,7 @@ class StreamLog:
     """Messages from `head` (the oldest kept) up to, not including, `tail`."""
 
     def __init__(self, limits: LogLimits) -> None:
-        self._limits = limits
+        self.limits = limits  # may be changed: what comes is kept by the new ones
         self._entries: list[Entry] = []
         self._bytes = 0
         self.head = 0
@@ -109,6 +130,7 @@ class StreamLog:
         self.newest_ms = 0  # the newest timestamp, modulo 2^32
         # What a decoder must have first, by what it configures: metadata, sequence headers, one per track.
         self._preface: dict[object, Entry] = {}
+        self._head_preface: dict[object, Entry] = {}  # the same as it was at the head
         self._keyframe: Entry | None = None
         self._keyframe_preface: tuple[Entry, ...] = ()
         self._start: StartPoint | None = None  # the answer of start_point(), kept until the log changes it
@@ -121,7 +143,7 @@ class StreamLog:
             flags = media.classify_audio(payload)
         else:
             flags = media.METADATA if payload.startswith(_METADATA) else 0
-        self._advance(timestamp_ms)
+        self._advance(timestamp_ms, is_frame=bool(flags & media.FRAME))
         entry = Entry(self.tail, type_id, timestamp_ms, payload, flags, self.media_ms)
         self._entries.append(entry)
         self.tail += 1
@@ -129,7 +151,7 @@ class StreamLog:
         self.total_bytes += len(payload)
         if flags & (media.CONFIG | media.METADATA):
             self._configure(entry)
-        elif flags & media.KEYFRAME:
+        elif flags & media.KEYFRAME and not flags & media.SIDE_TRACK:
             self._keyframe = entry
             self._keyframe_preface = tuple(self._preface.values())
             self._start = None
@@ -157,53 +179,54 @@ class StreamLog:
         if self._start is None or (self._keyframe is None and self._start.position != self.tail):
             if self._keyframe is not None:
                 first, preface = self._keyframe, self._keyframe_preface
-                self._start = StartPoint(first.position, self._repeat(preface, first))
+                self._start = StartPoint(first.position, _repeat(preface, first.timestamp_ms, first.media_ms))
             else:
                 preface = tuple(self._preface.values())
-                newest = self._entries[-1] if self._entries else None
-                self._start = StartPoint(self.tail, self._repeat(preface, newest))
+                self._start = StartPoint(self.tail, _repeat(preface, self.newest_ms, self.media_ms))
         return self._start
 
-    def _repeat(self, preface: tuple[Entry, ...], first: Entry | None) -> tuple[Entry, ...]:
-        # They take the timestamp of what follows: a jump from 0 to an hour makes some players wait for an hour.
-        if first is None:
-            return preface
-        return tuple(entry.at(first.timestamp_ms, first.media_ms) for entry in preface)
+    def preface_at(self, position: int) -> tuple[Entry, ...]:
+        """The metadata and sequence headers in force at `position`, as far back as the log goes."""
+        in_force = dict(self._head_preface)
+        for entry in self.entries(self.head, max(position, self.head)):
+            if entry.flags & (media.CONFIG | media.METADATA):
+                in_force[_slot(entry)] = entry
+        metadata = in_force.pop(_METADATA_SLOT, None)
+        preface = (*((metadata,) if metadata is not None else ()), *in_force.values())
+        if not self.head <= position < self.tail:
+            return _repeat(preface, self.newest_ms, self.media_ms)
+        first = self.entry(position)
+        return _repeat(preface, first.timestamp_ms, first.media_ms)
 
     def _configure(self, entry: Entry) -> None:
-        if entry.type_id == messages.DATA:
-            key: object = _METADATA_SLOT
-        else:
-            kind = "video" if entry.type_id == messages.VIDEO else "audio"
-            key = media.config_slot(kind, entry.payload) or entry.type_id
+        key = _slot(entry)
         known = self._preface.get(key)
         if known is not None and known.payload == entry.payload:
             return  # an identical sequence header changes nothing
-        if entry.type_id == messages.VIDEO and known is not None:
+        if entry.type_id == messages.VIDEO and entry.is_config and known is not None:
             # Frames before a new sequence header cannot be decoded with it: no start point until the next keyframe.
             self._keyframe = None
-        self._preface[key] = entry
-        if key == _METADATA_SLOT:
+        _remember(self._preface, key, entry)
+        if metadata := self._preface.pop(_METADATA_SLOT, None):
             # Metadata goes first, wherever it came.
-            self._preface = {key: entry, **{k: v for k, v in self._preface.items() if k != key}}
-        while len(self._preface) > _MAX_PREFACE:
-            self._preface.pop(next(k for k in self._preface if k != _METADATA_SLOT))
+            self._preface = {_METADATA_SLOT: metadata, **self._preface}
         self._start = None
 
-    def _advance(self, timestamp_ms: int) -> None:
+    def _advance(self, timestamp_ms: int, *, is_frame: bool) -> None:
         if not self.tail:
             self.newest_ms = timestamp_ms
             return
         step = (timestamp_ms - self.newest_ms) & 0xFFFFFFFF  # modulo 2^32: a stream may run for more than 49 days
-        if step < _HALF_RANGE:
+        if step <= _MAX_STEP_MS:
             self.newest_ms = timestamp_ms
-            if step <= _MAX_STEP_MS:
-                self.media_ms += step
-        elif (1 << 32) - step > _MAX_STEP_MS:
-            self.newest_ms = timestamp_ms  # the clock was set back: go on from there
+            self.media_ms += step
+        elif is_frame and step < (1 << 32) - _MAX_STEP_MS:
+            # The clock was set: go on from there. Metadata, data and sequence headers do not set it, since encoders
+            # stamp them with 0 in the middle of a stream.
+            self.newest_ms = timestamp_ms
 
     def _trim(self) -> None:
-        limits = self._limits
+        limits = self.limits
         entries = self._entries
         count = len(entries)
         drop = 0
@@ -223,7 +246,10 @@ class StreamLog:
                 drop += 1
         if not drop:
             return
-        self._bytes -= sum(len(entry.payload) for entry in entries[:drop])
+        for entry in entries[:drop]:
+            self._bytes -= len(entry.payload)
+            if entry.flags & (media.CONFIG | media.METADATA):
+                _remember(self._head_preface, _slot(entry), entry)
         del entries[:drop]
         self.head += drop
         if self._keyframe is not None and self._keyframe.position < self.head:
@@ -237,3 +263,5 @@ _TRIM_BATCH = 32
 _MAX_GOP_MS = 60_000
 # Sequence headers a late joiner may need: two kinds, a few tracks each. A peer cannot make it grow.
 _MAX_PREFACE = 64
+# Real ones are below 3 kB, but a message may have 16 MB, and these are kept whatever the log's own cap is.
+_MAX_CONFIG_BYTES = 64 << 10

@@ -6,7 +6,7 @@ Pure: time comes in as `now_s`, and listeners are called in place.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
@@ -187,6 +187,13 @@ class StreamRegistry:
         for stream in expired:
             self._remove(stream, "publisher did not come back within the grace period")
         return expired
+
+    def retain(self, retain_s: float) -> None:
+        """Keep at least this much media from now on, in every log."""
+        if retain_s > self._limits.retain_s:
+            self._limits = replace(self._limits, retain_s=retain_s)
+            for stream in self:
+                stream.log.limits = self._limits
 
     def end_all(self, reason: str) -> None:
         for stream in self:

@@ -29,8 +29,6 @@ class ServerMetrics:
     bytes_relayed: int = 0  # bytes on the wire, chunk headers included
     messages_dropped: Counter[str] = field(default_factory=Counter)  # by reason
     connections_closed: Counter[str] = field(default_factory=Counter)  # by deadline
-    recordings: int = 0  # now
-    recording_errors: int = 0
 
     def snapshot(self) -> dict[str, Any]:
         """All of it as plain numbers, for a log line or a page."""

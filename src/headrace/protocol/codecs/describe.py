@@ -50,10 +50,14 @@ _FIXED_AUDIO = {
 
 
 def describe_video_config(codec: str, config: bytes) -> VideoParameters:
-    """Facts from the body of a sequence start, named as `headrace.protocol.media` names codecs."""
+    """Facts from the body of a sequence start, named as `headrace.protocol.media` names codecs.
+
+    An empty body is no error: FFmpeg sends one before its AV1 encoder knows the sequence header, and the
+    filled one behind it.
+    """
     _check_size(config)
     reader = _VIDEO_CONFIGS.get(codec)
-    return reader(config) if reader else VideoParameters(codec)
+    return reader(config) if reader and config else VideoParameters(codec)
 
 
 def describe_video_frame(codec: str, frame: bytes) -> VideoParameters:
@@ -65,9 +69,7 @@ def describe_video_frame(codec: str, frame: bytes) -> VideoParameters:
     return reader(frame) if reader else VideoParameters(codec)
 
 
-def describe_audio(
-    codec: str, config: bytes | None = None, first_frame: bytes | None = None
-) -> AudioParameters:
+def describe_audio(codec: str, config: bytes | None = None, first_frame: bytes | None = None) -> AudioParameters:
     """Facts from the sequence start of AAC, Opus and FLAC; from a frame of MP3, AC-3 and E-AC-3.
 
     Opus without a header takes what a frame tells. Missing bytes are no error: a caller may ask again.

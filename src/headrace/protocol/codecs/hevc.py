@@ -113,9 +113,7 @@ def read_sps(nal_unit: bytes) -> VideoParameters:
         height -= (top + bottom) * (2 if chroma_format == 1 and not is_planar else 1)
     if not is_plausible_size(width, height):
         raise PeerError(f"SPS of {width}x{height} pixels")
-    return VideoParameters(
-        "hevc", width=width, height=height, frame_rate=read_frame_rate(bits, sub_layers_minus_1)
-    )
+    return VideoParameters("hevc", width=width, height=height, frame_rate=read_frame_rate(bits, sub_layers_minus_1))
 
 
 def _skip_profile_tier_level(bits: BitReader, sub_layers_minus_1: int) -> None:

@@ -31,6 +31,11 @@ class VideoParameters:
     bit_depth: int | None = None
     chroma: str | None = None
 
+    @property
+    def is_complete(self) -> bool:
+        """The size is known: no need to look into a keyframe."""
+        return self.width is not None and self.height is not None
+
     def completed_by(self, other: VideoParameters) -> VideoParameters:
         """These facts, with the unknown ones taken from another source about the same track."""
         return VideoParameters(
@@ -68,6 +73,20 @@ class AudioParameters:
     profile: str | None = None
     sample_rate_hz: int | None = None
     channels: int | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Rate and channels are known: no need to look into a frame."""
+        return self.sample_rate_hz is not None and self.channels is not None
+
+    def completed_by(self, other: AudioParameters) -> AudioParameters:
+        """These facts, with the unknown ones taken from another source about the same track."""
+        return AudioParameters(
+            codec=self.codec,
+            profile=other.profile if self.profile is None else self.profile,
+            sample_rate_hz=other.sample_rate_hz if self.sample_rate_hz is None else self.sample_rate_hz,
+            channels=other.channels if self.channels is None else self.channels,
+        )
 
     def describe(self) -> str:
         words = [self.codec]

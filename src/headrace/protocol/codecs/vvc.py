@@ -41,16 +41,12 @@ _PROFILES = {
 
 
 def describe_vvc(record: bytes) -> VideoParameters:
-    if not record:
-        raise PeerError("vvcC of 0 bytes, expected at least 2")
     facts = coded_size = VideoParameters("vvc")
     position = 1
     if record[0] & 1:  # ptl_present_flag
         facts, position = _read_profile_record(record)
         coded_size, position = _read_picture_fields(record, position)
-    for nal_unit in nal_units_of_type(
-        record, position, _SPS_NAL_TYPE, type_bits=5, single_types=_SINGLE_NAL_TYPES
-    ):
+    for nal_unit in nal_units_of_type(record, position, _SPS_NAL_TYPE, type_bits=5, single_types=_SINGLE_NAL_TYPES):
         try:
             return facts.completed_by(read_sps(nal_unit)).completed_by(coded_size)
         except PeerError:
@@ -85,9 +81,7 @@ def _read_picture_fields(record: bytes, position: int) -> tuple[VideoParameters,
     if len(fields) < 6:
         raise PeerError(f"vvcC ends at byte {len(record)}, expected picture size up to {position + 6}")
     width, height, rate = (int.from_bytes(fields[at : at + 2], "big") for at in (0, 2, 4))
-    facts = VideoParameters(
-        "vvc", width=width or None, height=height or None, frame_rate=plausible_rate(rate, 256)
-    )
+    facts = VideoParameters("vvc", width=width or None, height=height or None, frame_rate=plausible_rate(rate, 256))
     return facts, position + 6
 
 

@@ -2,21 +2,20 @@
 
 Most FLV is written by the FFmpeg inside PyAV (Enhanced RTMP for all but H.264, AAC and MP3) and read back by
 its demuxer, which parses the same configuration records with code that is not ours. What PyAV cannot encode
-comes from the ffmpeg binary. Clips are made when first asked for, and once.
+comes from the ffmpeg binary. Clips are made when first asked for, and once: all of them in about a second.
 """
 
 from __future__ import annotations
 
 import io
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 
 import av
 import imageio_ffmpeg
-import pytest
 from av.audio.stream import AudioStream
 from av.container import OutputContainer
 from av.video.stream import VideoStream
@@ -53,6 +52,7 @@ class ReadBack:
     frame_rate: Fraction | None = None
     sample_rate_hz: int | None = None
     channels: int | None = None
+    extradata: bytes = b""
     # Body, is a keyframe, presentation after decoding in ms
     packets: tuple[tuple[bytes, bool, int], ...] = field(default=(), repr=False)
 
@@ -71,33 +71,26 @@ class Clip:
         return [payload for tag_type, payload in _flv_tags(self.data) if tag_type == 8]
 
 
-MakeClip = Callable[..., Clip]
-RunFfmpeg = Callable[[str], Clip]
+@cache
+def make_clip(*sources: VideoSource | AudioSource, container: str = "flv") -> Clip:
+    """Four frames of each source, encoded and muxed by PyAV's FFmpeg, and read back by it."""
+    data = _encode(sources, container)
+    return Clip(data, _read_back(data))
 
 
-@pytest.fixture(scope="session")
-def make_clip() -> MakeClip:
-    """`make_clip(source, ..., container="flv")` encodes four frames of each source and reads them back."""
-
-    @cache
-    def make(*sources: VideoSource | AudioSource, container: str = "flv") -> Clip:
-        data = _encode(sources, container)
-        return Clip(data, _read_back(data))
-
-    return make
+@cache
+def run_ffmpeg(arguments: str) -> Clip:
+    """The FLV that the ffmpeg binary writes for these arguments."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", *arguments.split(), "-f", "flv", "-"]
+    data = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
+    return Clip(data, _read_back(data))
 
 
-@pytest.fixture(scope="session")
-def run_ffmpeg() -> RunFfmpeg:
-    """`run_ffmpeg("-f lavfi -i ...")` gives the FLV that the ffmpeg binary writes."""
-
-    @cache
-    def run(arguments: str) -> Clip:
-        command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", *arguments.split(), "-f", "flv", "-"]
-        data = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
-        return Clip(data, _read_back(data))
-
-    return run
+def bits(literal: str) -> bytes:
+    """Bytes from a bit string written field by field; blanks are ignored, the last byte is padded with 0."""
+    digits = "".join(literal.split())
+    digits += "0" * (-len(digits) % 8)
+    return int("1" + digits, 2).to_bytes(len(digits) // 8 + 1, "big")[1:]
 
 
 def _encode(sources: tuple[VideoSource | AudioSource, ...], container: str) -> bytes:
@@ -150,7 +143,7 @@ def _silence(stream: AudioStream, source: AudioSource) -> Iterator[av.AudioFrame
 
 
 def _read_back(data: bytes) -> tuple[ReadBack, ...]:
-    with av.open(io.BytesIO(data)) as file:
+    with av.open(io.BytesIO(data), "r") as file:
         packets: dict[int, list[tuple[bytes, bool, int]]] = {}
         for packet in file.demux():
             if packet.size and packet.pts is not None and packet.dts is not None:
@@ -169,6 +162,7 @@ def _facts(stream: av.stream.Stream, packets: tuple[tuple[bytes, bool, int], ...
             context.profile,
             sample_rate_hz=audio.sample_rate,
             channels=audio.layout.nb_channels,
+            extradata=context.extradata or b"",
             packets=packets,
         )
     assert isinstance(stream, VideoStream)
@@ -183,6 +177,7 @@ def _facts(stream: av.stream.Stream, packets: tuple[tuple[bytes, bool, int], ...
         bit_depth=video.format.components[0].bits,
         chroma=_chroma(video.format),
         frame_rate=video.framerate,
+        extradata=context.extradata or b"",
         packets=packets,
     )
 

@@ -1,0 +1,72 @@
+"""What the HTTP side shows and does, put together from the server, its recordings and its destinations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.record.service import RecordingService
+from headrace.relay.config import change_destination, read_destination
+from headrace.relay.service import RelayService
+from headrace.server.server import Server
+from headrace.web.backend import NotFoundError
+
+
+class Control:
+    """The `Backend` of the HTTP side."""
+
+    def __init__(self, server: Server, recordings: RecordingService, relay: RelayService) -> None:
+        self._server = server
+        self._recordings = recordings
+        self._relay = relay
+
+    def health(self) -> dict[str, Any]:
+        return self._relay.snapshot()
+
+    def destinations(self) -> dict[str, dict[str, Any]]:
+        return {name: destination.snapshot() for name, destination in self._relay.destinations.items()}
+
+    def streams(self) -> list[dict[str, Any]]:
+        recorded = {recorder.stream: recorder for recorder in self._recordings.active}
+        shown = []
+        for stream, facts in self._server.describe_streams():
+            feeds = {
+                name: destination.feeds[stream.key].state.value
+                for name, destination in self._relay.destinations.items()
+                if stream.key in destination.feeds
+            }
+            recorders = [recorded[stream].path] if stream in recorded else []
+            shown.append({**facts, "destinations": feeds, "recorders": recorders})
+        return shown
+
+    def counters(self) -> dict[str, Any]:
+        totals = self._recordings.totals
+        return {
+            **self._server.snapshot(),
+            "recordings": {
+                "active": len(self._recordings.active),
+                "files": totals.files,
+                "tags": totals.tags,
+                "size_bytes": totals.size_bytes,
+                "errors": totals.errors,
+                "skipped": {reason.value: count for reason, count in totals.skipped.items()},
+            },
+        }
+
+    def add_destination(self, body: Any) -> dict[str, Any]:
+        return self._relay.add(read_destination(body, None, "destination")).snapshot()
+
+    def change_destination(self, name: str, body: Any) -> dict[str, Any]:
+        destination = self._relay.destinations.get(name)
+        if destination is None:
+            raise NotFoundError(f'There is no destination "{name}".')
+        config = change_destination(destination.config, body, "destination")
+        return self._relay.replace(config).snapshot()
+
+    def remove_destination(self, name: str) -> None:
+        if name not in self._relay.destinations:
+            raise NotFoundError(f'There is no destination "{name}".')
+        self._relay.remove(name)
+
+    def drop_publisher(self, stream_key: str) -> None:
+        if not self._server.drop_publisher(stream_key):
+            raise NotFoundError(f'No stream "{stream_key}" is being published.')

@@ -1,0 +1,57 @@
+"""Runs the HTTP application on the server's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from headrace.net.listener import bind, format_address
+
+_KEEP_ALIVE_S = 15
+_MAX_REQUESTS = 100  # at a time; a status page needs a few
+_CLOSE_S = 1
+
+
+class _EmbeddedServer(uvicorn.Server):
+    """uvicorn inside a process that has signal handlers of its own."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpServer:
+    """Listens from `start` to `close`."""
+
+    def __init__(self, app: Any) -> None:
+        self._server = _EmbeddedServer(
+            uvicorn.Config(
+                app,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=_CLOSE_S,
+                limit_concurrency=_MAX_REQUESTS,
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, host: str | None, port: int) -> list[str]:
+        """Bind and serve; no host means loopback. ListenError if the address cannot be had."""
+        sockets = bind(host or "localhost", port)
+        addresses = [format_address(sock.getsockname()) for sock in sockets]
+        self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=sockets))
+        return addresses
+
+    async def close(self) -> None:
+        self._server.should_exit = True
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=_CLOSE_S + 1)

@@ -1,0 +1,43 @@
+"""A process that records without end, to be killed: python -m tests.unit.record.endless_recording SOURCE DIRECTORY.
+
+Says on standard output how many tags have been written, again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from itertools import count
+from pathlib import Path
+
+from tests.unit.record.samples import DEADLINE_S, contents
+
+from headrace.record.service import RecordingService
+from headrace.stream.log import LogLimits
+from headrace.stream.registry import Stream
+
+
+async def record(source: Path, directory: Path) -> None:
+    messages = contents(source)
+    round_ms = 10_000
+    stream = Stream("live", "cam", LogLimits(retain_s=600), 0.0)
+    recorder = RecordingService(directory, gather_s=0).start(stream)
+    reported = 0
+    for number in count():
+        for message in messages:
+            if number and message.type_id == 18:
+                continue
+            stream.append(message.type_id, message.timestamp_ms + number * round_ms, message.payload)
+            await asyncio.sleep(0)
+            # So that the cursor does not fall off the log. There is nothing to wait on: it reports to nobody.
+            while stream.log.tail - recorder.totals.tags > 500:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            if recorder.totals.tags > reported:
+                reported = recorder.totals.tags
+                print(reported, flush=True)
+
+
+if __name__ == "__main__":
+    signal.alarm(DEADLINE_S)
+    asyncio.run(record(Path(sys.argv[1]), Path(sys.argv[2])))
