@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # What `make run` starts: make run ARGS="-listen :1940 -log-level debug"
-ARGS ?= -listen :1935 -record-all
+ARGS ?= -listen :1935 -record-all -http-status :8080
 # What `make test` runs: make test TESTS=tests/unit PYTEST_ARGS="-k cli -x". Only a run of everything is held
 # to the coverage that pyproject.toml asks for; COVERAGE= measures nothing.
 TESTS ?= tests

@@ -34,7 +34,8 @@ class Control:
                 for name, destination in self._relay.destinations.items()
                 if stream.key in destination.feeds
             }
-            recorders = [recorded[stream].path] if stream in recorded else []
+            path = recorded[stream].path if stream in recorded else None
+            recorders = [str(path)] if path is not None else []
             shown.append({**facts, "destinations": feeds, "recorders": recorders})
         return shown
 

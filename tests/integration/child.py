@@ -125,12 +125,12 @@ class Child:
 
     def close(self) -> None:
         """At the end of a test: ask, then insist."""
+        self._input.put(None)  # FFmpeg does not hear a signal while it waits for its input
         if self.is_running:
             self._process.terminate()
             self._exit_waiter.join(_GOODBYE_S)
         if self._exit_waiter.is_alive():
             self._process.kill()
-        self._input.put(None)
         self._exit_waiter.join(_GOODBYE_S)
 
     # Its threads ----------------------------------------------------------------------------------------------

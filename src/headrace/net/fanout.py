@@ -184,7 +184,9 @@ class Fanout:
             self._metrics.bytes_relayed += len(data)
             link.offer(data)
         player.settle()
-        if player.is_ending is not None and not link.is_blocked and cursor.position >= self._log.tail:
+        # A paused player is told of the end at once: it might never go on, and nothing else would end its session.
+        is_done = player.is_paused or cursor.position >= self._log.tail
+        if player.is_ending is not None and not link.is_blocked and is_done:
             self.detach(player)
             player.on_ended(player.is_ending)
 

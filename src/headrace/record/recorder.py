@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
 from headrace.logs import get_logger
 from headrace.record.writer import FileStarted, RecordingWriter
@@ -68,6 +69,7 @@ class Recorder:
         self.stream = stream
         self.totals = RecordingTotals()
         self.state = RecorderState.IDLE
+        self.path: Path | None = None  # the file being written, once there is one
         self._writer = writer
         self._executor = executor
         self._gather_s = gather_s
@@ -162,6 +164,7 @@ class Recorder:
         self.totals.size_bytes = writer.size_bytes
         for event in writer.take_events():
             if isinstance(event, FileStarted):
+                self.path = event.path
                 self._log.info("Recording started", path=str(event.path))
             else:
                 self._log.info(

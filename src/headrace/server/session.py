@@ -87,6 +87,8 @@ class Session:
         now_s = self._loop.time()
         self.last_received_s = now_s
         publications = self._publications
+        if self._idle_since_s:
+            self.link.acknowledge_now()
         try:
             for event in self._protocol.receive_data(data):
                 if type(event) is Message:

@@ -230,19 +230,19 @@ class StreamLog:
         entries = self._entries
         count = len(entries)
         drop = 0
-        if self._bytes <= limits.max_bytes and count <= limits.max_messages:
-            oldest_ms = self.media_ms - limits.retain_s * 1000
-            if count <= _TRIM_BATCH or entries[_TRIM_BATCH].media_ms >= oldest_ms:
-                return
+        excess = self._bytes - limits.max_bytes
+        while drop < count - 1 and (excess > 0 or count - drop > limits.max_messages):
+            excess -= len(entries[drop].payload)
+            drop += 1
+        # Time is looked at even where a cap was passed: a log that had grown to a cap would stay there for good.
+        oldest_ms = self.media_ms - limits.retain_s * 1000
+        if drop or (count > _TRIM_BATCH and entries[_TRIM_BATCH].media_ms < oldest_ms):
             stop = count - 1
-            if self._keyframe is not None and self._keyframe.media_ms > self.media_ms - _MAX_GOP_MS:
-                stop = self._keyframe.position - self.head
+            keyframe = self._keyframe
+            if keyframe is not None and keyframe.position >= self.head + drop:
+                if keyframe.media_ms > self.media_ms - _MAX_GOP_MS:
+                    stop = keyframe.position - self.head
             while drop < stop and entries[drop].media_ms < oldest_ms:
-                drop += 1
-        else:
-            excess = self._bytes - limits.max_bytes
-            while drop < count - 1 and (excess > 0 or count - drop > limits.max_messages):
-                excess -= len(entries[drop].payload)
                 drop += 1
         if not drop:
             return

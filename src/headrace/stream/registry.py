@@ -52,16 +52,15 @@ class Stream:
         self.started_s = now_s
         self.publish_count = 0
         self.lost_s = 0.0
-        self._listeners: list[StreamListener] = []
+        self._listeners: tuple[StreamListener, ...] = ()  # replaced, never changed: one may leave while told
         self._offset_ms = 0
         self._away_s: float | None = None  # how long the publisher was away, until its first frame is here
 
     def add_listener(self, listener: StreamListener) -> None:
-        self._listeners.append(listener)
+        self._listeners = (*self._listeners, listener)
 
     def remove_listener(self, listener: StreamListener) -> None:
-        if listener in self._listeners:
-            self._listeners.remove(listener)
+        self._listeners = tuple(other for other in self._listeners if other is not listener)
 
     def append(self, type_id: int, timestamp_ms: int, payload: bytes) -> Entry:
         """Add one message of the publisher; listeners are told."""
@@ -104,9 +103,9 @@ class Stream:
     def _end(self, reason: str) -> None:
         self.publisher = None
         self.state = StreamState.ENDED
-        for listener in list(self._listeners):
+        for listener in self._listeners:
             listener.stream_ended(reason)
-        self._listeners.clear()
+        self._listeners = ()
 
 
 def _is_frame(type_id: int, payload: bytes) -> bool:
@@ -117,6 +116,9 @@ def _is_frame(type_id: int, payload: bytes) -> bool:
 
 # A publisher whose first timestamp lies this little after the expected one kept its clock through the outage.
 _CONTINUED_CLOCK_MS = 10_000
+# A healthy publisher pauses for a frame, a scheduler's whim or a lost packet: without a grace period it would be
+# anybody's to replace in that moment.
+_MIN_SILENCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class StreamRegistry:
             return Published(stream, is_resumed=False)
         if stream.publisher is not None:
             silent_s = now_s - stream.publisher.last_received_s
-            if silent_s <= self._grace_s:
+            if silent_s <= max(self._grace_s, _MIN_SILENCE_S):
                 raise StreamError("NetStream.Publish.BadName", f"{name} is already being published.")
             # Nothing heard for longer than the grace: that connection is dead, whatever its socket says.
             silent, stream.publisher = stream.publisher, None

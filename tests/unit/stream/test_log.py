@@ -114,6 +114,15 @@ def test_one_message_larger_than_the_cap_is_still_there_for_its_readers() -> Non
     assert [entry.position for entry in kept(log)] == [2]
 
 
+def test_a_log_that_had_grown_to_a_cap_shrinks_to_the_time_asked_when_its_long_group_of_pictures_is_over() -> None:
+    log = make_log(frames(600, gop=1000, has_audio=False), limits=LogLimits(retain_s=2.0, max_messages=500))
+    assert log.newest_keyframe is None
+    assert log.tail - log.head <= 51 + TRIM_BATCH
+    for sent in frames(100, start_ms=24_000, gop=10, has_audio=False):
+        log.append(*sent)
+    assert log.tail - log.head <= 51 + TRIM_BATCH
+
+
 def test_the_newest_group_of_pictures_stays_beyond_the_time_asked() -> None:
     log = make_log([*preamble(), *frames(500, gop=1000)], limits=LogLimits(retain_s=2.0))  # 20 s, one keyframe
     assert log.newest_keyframe is not None

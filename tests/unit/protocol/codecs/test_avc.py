@@ -90,12 +90,12 @@ FIELDS_1080 = b"\x67" + bits(
 )
 
 # High, 4:2:0, 8 bits, and scaling lists in the SPS: the first absent, the second ended by a scale of 0 (a delta
-# of -8) after its first code, four of sixteen zero deltas; of the large two one absent and one in full.
+# of -8) after its first code, four of sixteen zero deltas; of the large two one in full and one absent.
 HIGH_LISTS_1280X720 = (
     b"\x67"
     + bits(
         "01100100 00000000 00011111 1 010 1 1 0"
-        " 1  0  1 000010001 " + ("1" + "1" * 16) * 4 + " 0  1" + "1" * 64 + " 1 1 1"  # then order type 0
+        " 1  0  1 000010001 " + ("1" + "1" * 16) * 4 + " 1" + "1" * 64 + " 0  1 1 1"  # then order type 0
         " 00101 0 0000001010000 00000101101 1 1 0  0 1"  # 4 references, 80 x 45 macroblocks
     )
 )

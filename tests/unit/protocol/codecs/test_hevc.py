@@ -96,7 +96,7 @@ SPS_SETS = "00100  011 1 1 1 1 1  1 1 1 1 01 00  1 1 1 1 1 1"
 # Extended aspect ratio, overscan, signal type with colours, chroma location, three flags, display window,
 # timing: 1001 units in a tick of 60000 a second, and nothing more.
 VUI = (
-    "1 11111111" + f"{40:016b}{33:016b}" + " 1 0  1 101 0 1" + f"{0x010101:024b}" + " 1 1 1  000  1 1 1 1 1"
+    "1 11111111" + f"{40:016b}{33:016b}" + " 1 1  1 101 0 1" + f"{0x010101:024b}" + " 1 1 1  000  1 1 1 1 1"
     " 1" + f"{1001:032b}{60000:032b}" + "0 0  0 0"
 )
 

@@ -55,6 +55,17 @@ def test_size_is_the_window_of_the_sps_and_the_rest_is_the_records(unit: bytes) 
     assert facts.describe() == "vvc Main 10@5.1 1920x1080 50 fps 10 bit"
 
 
+@pytest.mark.parametrize(
+    ("chroma_format", "chroma", "size"),
+    [("01", "4:2:0", (1914, 1078)), ("10", "4:2:2", (1914, 1083)), ("11", "4:4:4", (1917, 1083))],
+)
+def test_the_window_is_counted_in_chroma_samples(chroma_format: str, chroma: str, size: tuple[int, int]) -> None:
+    window = SIZE.replace("1 1 1 1 00101  0", "1 010 011 1 00110  0")  # 1 left, 2 right, 0 top, 5 at the bottom
+    unit = bits(NAL_HEAD + f"000 {chroma_format} 10 0  0 0 {window}")
+    facts = describe_video_config("vvc", b"\xfe" + arrays((15, unit)))
+    assert (facts.chroma, (facts.width, facts.height)) == (chroma, size)
+
+
 def test_a_record_without_profile_takes_all_from_the_sps() -> None:
     facts = describe_video_config("vvc", b"\xfe" + arrays((15, SPS_FORMS["plain"])))
     assert facts == VideoParameters("vvc", "Main 10", "5.1", 1920, 1080, chroma="4:2:0")
