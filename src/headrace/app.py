@@ -120,7 +120,8 @@ def _reload(options: ServeOptions, relay: RelayService) -> None:
 
 def _hide_arguments() -> None:
     """Whoever may list processes must not see the stream keys and tokens of the command line."""
-    shown = [without_key(word) for word in sys.argv]
+    # A key with a space in it would end at the space.
+    shown = [without_key("".join(word.split()) if "://" in word else word) for word in sys.argv]
     for index, word in enumerate(sys.argv):
         name, _, value = word.partition("=")
         if name.lstrip("-") == "api-token":

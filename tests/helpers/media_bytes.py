@@ -22,8 +22,7 @@ class Sent(NamedTuple):
 
 # FFmpeg 7, libx264: 1280x720 at 30 fps, High@3.1, and 640x360 at 25 fps, Main@3.0 (FLV E.4.3.1, then avcC).
 AVC_CONFIG = bytes.fromhex(
-    "1700000000"
-    "0164001fffe1001a6764001facd9405005bb0110000003001000000303c0f183196001000668ebe3cb22c0fdf8f800"
+    "17000000000164001fffe1001a6764001facd9405005bb0110000003001000000303c0f183196001000668ebe3cb22c0fdf8f800"
 )
 AVC_CONFIG_SMALL = bytes.fromhex(
     "1700000000"  # the same header
@@ -49,9 +48,10 @@ CUE_POINT = b"\x02\x00\x0aonCuePoint\x02\x00\x02go"  # a data message that is no
 # Enhanced RTMP v2: 0x80 | frame type << 4 | packet type, then the FourCC.
 HDR_METADATA = b"\xd4hvc1\x02\x00\x09colorInfo\x03\x00\x00\x09"
 HDR_METADATA_BRIGHTER = b"\xd4hvc1\x02\x00\x09colorInfo\x03\x00\x01a\x05\x00\x00\x09"
-VP9_CONFIG = bytes.fromhex("9076703039" "01000000010b870202000000")  # by FFmpeg: vpcC does not hold the size
+# Written as FFmpeg writes it: vpcC with the version of its box, profile 0, level 1.1, 8 bit 4:2:0. It holds no size.
+VP9_CONFIG = bytes.fromhex("907670303901000000000b820202020000")
 # Uncompressed header of a VP9 keyframe (VP9 6.2): marker, profile 0, sync code, 4:2:0, 320x180.
-VP9_KEYFRAME = bytes.fromhex("9176703039" "82498342" "4013f00b30" "00000000")
+VP9_KEYFRAME = bytes.fromhex("9176703039824983424013f00b3000000000")
 # AC-3 in Enhanced RTMP: a sequence start without a body, then a sync frame (A/52 5.3): 48 kHz, 192 kbit/s, 2/0.
 AC3_CONFIG = b"\x90ac-3"
 AC3_FRAME = b"\x91ac-3" + bytes.fromhex("0b770000144040000000000000")
@@ -95,6 +95,14 @@ def preamble(timestamp_ms: int = 0) -> list[Sent]:
         Sent(VIDEO, timestamp_ms, AVC_CONFIG),
         Sent(AUDIO, timestamp_ms, AAC_CONFIG),
     ]
+
+
+def repeated(timestamp_ms: int) -> list[Sent]:
+    """The preamble as a joiner gets it: headers at the time of the keyframe, metadata at 0.
+
+    At any other time FFmpeg's demuxer makes a subtitle track of metadata.
+    """
+    return [one._replace(timestamp_ms=0) if one.type_id == DATA else one for one in preamble(timestamp_ms)]
 
 
 def frames(

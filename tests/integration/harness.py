@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,10 +31,12 @@ _AnyChild = TypeVar("_AnyChild", bound=Child)
 class ServerProcess(Child):
     """`headrace serve` on a port that the system picks."""
 
-    def __init__(self, name: str, *flags: str | Path, listen: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self, name: str, *flags: str | Path, listen: str = "127.0.0.1:0", env: Mapping[str, str] | None = None
+    ) -> None:
         path = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
         command = [sys.executable, "-m", "headrace", "serve", "-listen", listen, "-log-format", "json", *flags]
-        super().__init__(name, command, env={**os.environ, "PYTHONPATH": path})
+        super().__init__(name, command, env={**os.environ, "PYTHONPATH": path, **(env or {})})
         self.expected_errors: set[str] = set()  # messages that a test provokes at level error
         self._parsed: list[dict[str, Any]] = []
         self._parsed_lines = 0
@@ -164,8 +166,10 @@ class Stage:
 
     # Casting --------------------------------------------------------------------------------------------------
 
-    def server(self, *flags: str | Path, listen: str = "127.0.0.1:0") -> ServerProcess:
-        server = self._add(ServerProcess(self._name("server"), *flags, listen=listen))
+    def server(
+        self, *flags: str | Path, listen: str = "127.0.0.1:0", env: Mapping[str, str] | None = None
+    ) -> ServerProcess:
+        server = self._add(ServerProcess(self._name("server"), *flags, listen=listen, env=env))
         server.wait_for_log("Listening")
         return server
 

@@ -53,16 +53,12 @@ def test_a_late_joiner_decodes_its_first_frame_without_waiting_for_a_keyframe(st
     server = stage.server(*PATIENT)
     publisher = stage.feed(clip, server.url(), opening_ms=5000)
     server.wait_for_log("Codec detected")
-    started_s = time.monotonic()
     decode = ["-map", "0:v", "-frames:v", "1", "-f", "framehash", "-"]
     joiner = stage.run("late joiner", FFMPEG, "-v", "warning", "-nostdin", "-copyts", "-i", server.url(), *decode)
     assert joiner.wait() == 0, joiner.output
-    elapsed_s = time.monotonic() - started_s
     frames = [line for line in joiner.stdout if not line.startswith("#")]
     assert len(frames) == 1
-    keyframe = next(tag for tag in clip.tags if tag.is_keyframe)
-    assert f"{elapsed_s < 20}" == "True", f"{elapsed_s:.1f} s for the first picture"
-    assert keyframe.timestamp_ms < 100
+    assert publisher.is_running, "the stream was over: the joiner proves nothing"
     publisher.finish()
 
 
@@ -90,9 +86,9 @@ def test_a_late_joiner_gets_everything_from_the_newest_keyframe_on(stage: Stage,
     clip = clips["h264_aac"]
     server = stage.server(*PATIENT)
     publisher = stage.feed(clip, server.url(), opening_ms=2500)
-    early = stage.play(server.url()) if server.wait_for_log("publish command") else None
-    assert early is not None
-    early.wait_for_packets(150)  # two and a half seconds are 62 frames and 107 packets of sound
+    server.wait_for_log("publish command")
+    early = RawClient(stage, server, Role.PLAY).start()
+    early.receive_until(lambda: any(tag.timestamp_ms > 2300 for tag in early.tags), "the end of the opening")
     late = stage.play(server.url(), decode=True)
     server.wait_for_log("Subscriber added", count=2)
     publisher.finish()
@@ -101,7 +97,6 @@ def test_a_late_joiner_gets_everything_from_the_newest_keyframe_on(stage: Stage,
     assert start == 50  # a keyframe each 25 frames: the newest before 2.5 s is the third
     audio_start = assert_suffix(got.audio, sent.audio, "audio")
     assert abs((sent.audio[audio_start].dts_ms or 0) - (got.video[0].dts_ms or 0)) <= 120
-    early.wait_ended()
 
 
 def test_a_stalled_player_delays_nobody_and_skips_to_a_keyframe(stage: Stage, clips: ClipLibrary) -> None:
@@ -124,7 +119,7 @@ def test_a_stalled_player_delays_nobody_and_skips_to_a_keyframe(stage: Stage, cl
     sent = [tag for tag in clip.tags if tag.type_id == VIDEO and tag.is_frame]
     places = [sent.index(frame) for frame in frames]
     holes = [after for before, after in zip(places, places[1:], strict=False) if after != before + 1]
-    assert holes, "ten seconds of 8 Mbit/s fitted into the buffers of a socket that was not read"
+    assert holes, "nine seconds of 8 Mbit/s fitted into the buffers of a socket that was not read"
     assert all(sent[place].is_keyframe for place in holes)
     skipped = server.wait_for_log("Subscriber removed", count=3)["skipped"]
     assert sum(skipped.values()) > 0

@@ -17,7 +17,7 @@ _ADDRESS_TIMEOUT_S = 5.0
 async def dial(host: str, port: int, *, tls: ssl.SSLContext | None, timeout_s: float) -> socket.socket:
     """A connected socket, or the OSError of the last address tried. TimeoutError is an OSError too."""
     async with asyncio.timeout(timeout_s):
-        sock = await _dial_any(host, port)
+        sock = await _dial_any(host, port, timeout_s)
         if tls is None:
             return sock
         try:
@@ -27,16 +27,19 @@ async def dial(host: str, port: int, *, tls: ssl.SSLContext | None, timeout_s: f
             raise
 
 
-async def _dial_any(host: str, port: int) -> socket.socket:
+async def _dial_any(host: str, port: int, timeout_s: float) -> socket.socket:
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = list(dict.fromkeys(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+    except UnicodeError:  # an empty label, or one of more than 63 characters
+        raise socket.gaierror(socket.EAI_NONAME, "Not a host name") from None
     last: OSError = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in dict.fromkeys(found):
+    for family, kind, protocol, _, address in found:
         sock = None
         try:
             sock = socket.socket(family, kind, protocol)
             tune(sock)
-            async with asyncio.timeout(_ADDRESS_TIMEOUT_S):
+            async with asyncio.timeout(min(_ADDRESS_TIMEOUT_S, timeout_s / len(found))):
                 await loop.sock_connect(sock, address)
             return sock
         except OSError as error:

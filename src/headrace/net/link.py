@@ -19,6 +19,8 @@ MAX_REPLY_BYTES = 1 << 20
 # Bytes the kernel may hold unsent for a reader. What it holds is late and cannot be skipped any more; the part in
 # flight is not limited by this, so that long fat paths keep their throughput.
 _NOT_SENT_LOW_WATER_BYTES = 256 << 10
+# How long a peer may take to end its side after we have ended ours.
+LINGER_S = 2.0
 # The kernel gives a connection up when its peer has acknowledged nothing for this long: half-open sockets end here.
 _PEER_TIMEOUT_MS = 30_000
 
@@ -61,6 +63,7 @@ class Link:
     __slots__ = (
         "_closing",
         "_handler",
+        "_linger_timer",
         "_loop",
         "_queue",
         "_queued_bytes",
@@ -84,6 +87,7 @@ class Link:
         self._reply_bytes = 0  # written since the link blocked; a batch of media in the queue is not counted
         self._writing = False
         self._closing: str | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
         self.is_blocked = False  # something is queued: offers are not taken until link_drained
         self.blocked_since_s = 0.0  # when the queue last made progress
         self.is_closed = False
@@ -140,13 +144,36 @@ class Link:
                 pass  # not TCP, or already gone: the next read will tell
 
     def close(self, reason: str, *, flush: bool = False) -> None:
-        """Close now, or with `flush` once the queue is sent (the sweep's deadlines still hold)."""
+        """Close now, or with `flush` once the peer has what is queued (the sweep's deadlines still hold).
+
+        From then on nothing is sent, and what the peer sends is not listened to.
+        """
         if self.is_closed:
             return
-        if flush and self.is_blocked:
-            self._closing = reason
-        else:
+        if not flush:
             self._lose(reason)
+        elif self._closing is None:
+            self._closing = reason
+            if not self.is_blocked:
+                self._linger(reason)
+
+    def _linger(self, reason: str) -> None:
+        """End our side and wait a moment for the peer to end its own.
+
+        Closing a socket that holds unread bytes makes the kernel reset the connection, and the peer loses what it had
+        not read yet: the end of a stream, or the reason of a refusal.
+        """
+        self.is_blocked = True
+        self.blocked_since_s = time.monotonic()  # or the sweep would take it for stalled since it began
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._sock.fileno())
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._lose(reason)
+            return
+        self._linger_timer = self._loop.call_later(LINGER_S, self._lose, reason)
 
     def _enqueue(self, view: memoryview) -> None:
         self._queue.append(view)
@@ -166,10 +193,10 @@ class Link:
         except OSError as error:
             self._lose(_describe(error))
             return
-        if data:
+        if not data:
+            self._lose(self._closing or "closed by peer")
+        elif self._closing is None:
             self._handler.data_received(data)
-        else:
-            self._lose("closed by peer")
 
     def _receive(self) -> bytes:
         return self._sock.recv(RECEIVE_BYTES)
@@ -195,7 +222,7 @@ class Link:
         self._reply_bytes = 0
         self.is_blocked = False
         if self._closing is not None:
-            self._lose(self._closing)
+            self._linger(self._closing)
             return
         self._handler.link_drained()
         if not self.is_blocked and not self.is_closed:
@@ -222,6 +249,8 @@ class Link:
             return
         self.is_closed = True
         self.is_blocked = True
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
         self._forget_readiness()
         self.unsent_bytes += self._queued_bytes
         self._queue.clear()

@@ -16,6 +16,9 @@ _BACKLOG = 1024
 _EXHAUSTED_PAUSE_S = 0.5
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
+# An address, or its whole family, that this machine does not have.
+_ABSENT = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+
 AcceptHandler = Callable[[socket.socket, str], None]
 ErrorHandler = Callable[[OSError], None]
 
@@ -36,21 +39,29 @@ def format_address(address: object) -> str:
 
 def bind(host: str | None, port: int) -> list[socket.socket]:
     """Listening sockets for every address of `host`; None is all addresses, IPv6 and IPv4 in one where possible."""
-    shown = f"{host or ''}:{port}"
+    shown = format_address((host or "", port))
     if host in (None, "::"):
         try:
             return [_bind_one(socket.AF_INET6, ("::", port), dual_stack=True)]
         except OSError as error:
-            if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+            if error.errno not in _ABSENT:
                 raise ListenError(f"cannot listen on {shown}: {error.strerror or error}") from error
         host = "0.0.0.0"  # a machine without IPv6  # noqa: S104
     sockets: list[socket.socket] = []
+    absent: OSError | None = None
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, address in dict.fromkeys(found):
             if sockets and port == 0:  # the second address gets the port that the first was given
                 address = (address[0], sockets[0].getsockname()[1], *address[2:])
-            sockets.append(_bind_one(family, address, dual_stack=False))
+            try:
+                sockets.append(_bind_one(family, address, dual_stack=False))
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    raise
+                absent = error  # `localhost` is also ::1 in containers that have no IPv6
+        if absent is not None and not sockets:
+            raise absent
     except OSError as error:
         for sock in sockets:
             sock.close()

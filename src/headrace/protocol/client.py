@@ -200,8 +200,7 @@ class ClientConnection(Connection):
     def _on_status(self, command: Command) -> Iterator[ClientEvent]:
         level, code, description = _status_of(command)
         if code == "NetConnection.Connect.ReconnectRequest":
-            info = command.argument(0)
-            tc_url = info.get("tcUrl", "") if isinstance(info, dict) else ""
+            tc_url = _info_of(command).get("tcUrl")
             yield ReconnectRequested(tc_url if isinstance(tc_url, str) else "", description)
         elif level == "error":
             yield self._refuse(code, description)
@@ -227,10 +226,13 @@ class ClientConnection(Connection):
         self._set_out_chunk_size(size_bytes)
 
 
+def _info_of(command: Command) -> Mapping[str, Any]:
+    """The information object; some servers put it in the command object's place."""
+    return next((value for value in (command.argument(0), command.object) if isinstance(value, dict)), {})
+
+
 def _status_of(command: Command) -> tuple[str, str, str]:
-    info = command.argument(0)
-    if not isinstance(info, dict):
-        info = command.object if isinstance(command.object, dict) else {}
+    info = _info_of(command)
     level, code, description = (str(info.get(key) or "") for key in ("level", "code", "description"))
     return level, code, description
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from headrace.errors import ConfigError
 from headrace.relay.failure import RetryPolicy
-from headrace.relay.target import Target, parse_target
+from headrace.relay.target import Target, is_encodable, parse_target
+from headrace.units import quoted
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _KEYS = ("name", "url", "stream_key", "enabled", "max_retries", "metadata", "match", "backup_url", "retry", "start")
@@ -85,6 +86,8 @@ def load_file(path: Path, environ: Mapping[str, str]) -> list[DestinationConfig]
         raise ConfigError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
         raise ConfigError(f"{path}: nested too deeply, expected a list of destinations") from None
+    except ValueError:  # Python refuses to read an integer of thousands of digits
+        raise ConfigError(f"{path}: found a number of thousands of digits, expected a list of destinations") from None
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     try:
@@ -97,7 +100,7 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ConfigError(f'key "{key}" is given twice in one object')
+            raise ConfigError(f"key {quoted(key)} is given twice in one object")
         found[key] = value
     return found
 
@@ -141,7 +144,7 @@ def read_destination(item: Any, environ: Mapping[str, str] | None, where: str) -
         raise ConfigError(f"{where}.backup_url: one address has a stream name and the other has none")
     start = _text(item, "start", where) or "when_published"
     if start not in _STARTS:
-        raise ConfigError(f'{where}.start: found "{start}", expected {" or ".join(_STARTS)}')
+        raise ConfigError(f"{where}.start: found {quoted(start)}, expected {' or '.join(_STARTS)}")
     name = _text(item, "name", where)
     if name is not None and not name.strip():
         raise ConfigError(f"{where}.name: found an empty name")
@@ -182,7 +185,10 @@ def _metadata(value: Any, where: str) -> tuple[tuple[str, str], ...]:
         return ()
     if not isinstance(value, dict) or not all(isinstance(text, str | int | float | bool) for text in value.values()):
         raise ConfigError(f"{where}.metadata: found {_kind(value)}, expected an object of plain values")
-    return tuple((key, str(text)) for key, text in value.items())
+    notes = tuple((key, str(text)) for key, text in value.items())
+    if not all(is_encodable(key + text) for key, text in notes):
+        raise ConfigError(f"{where}.metadata: found characters that are no Unicode text")
+    return notes
 
 
 def _target(url: str, stream_key: str | None, where: str) -> Target:
@@ -213,13 +219,15 @@ def _expect_object(value: Any, where: str, keys: Sequence[str]) -> None:
         raise ConfigError(f"{where}: found {_kind(value)}, expected an object")
     for key in value:
         if key not in keys:
-            raise ConfigError(f'{where}: unknown key "{key}", expected one of {", ".join(keys)}')
+            raise ConfigError(f"{where}: unknown key {quoted(key)}, expected one of {', '.join(keys)}")
 
 
 def _text(item: Mapping[str, Any], key: str, where: str) -> str | None:
     value = item.get(key)
     if value is not None and not isinstance(value, str):
         raise ConfigError(f"{where}.{key}: found {_kind(value)}, expected a text")
+    if value is not None and not is_encodable(value):
+        raise ConfigError(f"{where}.{key}: found characters that are no Unicode text")
     return value
 
 

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -90,16 +91,22 @@ def of_os_error(error: OSError) -> RelayError:
 
 # Words by which servers say that the credentials, not the name, are wrong.
 _AUTH_WORDS = ("auth", "unauthorized", "denied", "forbidden", "credential", "password")
+# Of what the far end says, as much as a person reads. It may be 256 KB, and it is on every page.
+MAX_SAID_CHARACTERS = 300
 
 
-def of_refusal(refused: Refused) -> RelayError:
+def of_refusal(refused: Refused, name: str, redact: Callable[[str], str]) -> RelayError:
+    """What a refusal of the stream `name` means. The far end may quote the name: it must not be taken for words."""
     said = f"{refused.code}: {refused.description}" if refused.description else refused.code
-    words = said.lower()
-    is_auth = any(word in words for word in _AUTH_WORDS)
+    shown = redact(said)
+    public_name = name.partition("?")[0]
+    words = shown.replace(public_name, "") if len(public_name) >= min(map(len, _AUTH_WORDS)) else shown
+    is_auth = any(word in words.lower() for word in _AUTH_WORDS)
     error_class = ErrorClass.AUTH if is_auth else ErrorClass.REJECTED
     if refused.during is ClientState.RUNNING:
         error_class = ErrorClass.RESET  # it had taken us: the stream was stopped over there
-    return RelayError(error_class, f"refused during {refused.during.value}: {said}")
+    # Redacted before it is cut: half a key is no longer recognised as one.
+    return RelayError(error_class, f"refused during {refused.during.value}: {shown[:MAX_SAID_CHARACTERS]}")
 
 
 # What a connection that ends without a word means depends on how far it had come.

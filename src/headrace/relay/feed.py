@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import random
 import ssl
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
@@ -21,10 +21,10 @@ from headrace.logs import get_logger
 from headrace.net.fanout import Fanout, Player
 from headrace.relay.config import DestinationConfig
 from headrace.relay.failure import ErrorClass, RelayError, Retry
-from headrace.relay.session import DestinationSession, open_session
+from headrace.relay.session import DestinationSession, RedirectedError, open_session
 from headrace.relay.target import Target, parse_target
 from headrace.stream.cursor import Cursor, SkipReason
-from headrace.stream.registry import Stream
+from headrace.stream.registry import Stream, StreamState
 
 MAX_LAG_S = 30.0  # a destination may fall this far behind before it skips to the newest keyframe
 STALLED_S = 15.0  # bytes wait and the far end takes none: a new connection is the better bet
@@ -32,8 +32,9 @@ STABLE_S = 60.0  # connected this long, failures are counted anew
 NOT_FLOWING_S = 5.0
 REPORT_INTERVAL_S = 30.0
 _FINISH_S = 3.0  # for the last bytes when a stream ends
-# Redirects in a row without a stable connection between them; a loop of two servers must not spin.
+# Redirects in a row, each within a few seconds of the last; a loop of two servers must not spin.
 _MAX_REDIRECTS = 5
+_SETTLED_S = 5.0
 
 
 class FeedState(Enum):
@@ -52,18 +53,16 @@ class FeedTotals:
     bytes_sent: int = 0
     dropped: Counter[str] = dataclasses.field(default_factory=Counter)
     connects: int = 0
+    reconnects: int = 0  # connects but for each feed's first
     failures: int = 0
     connected_s: float = 0.0
-
-    @property
-    def reconnects(self) -> int:
-        return max(self.connects - 1, 0)
 
     def add(self, other: FeedTotals) -> None:
         self.messages_sent += other.messages_sent
         self.bytes_sent += other.bytes_sent
         self.dropped.update(other.dropped)
         self.connects += other.connects
+        self.reconnects += other.reconnects
         self.failures += other.failures
         self.connected_s += other.connected_s
 
@@ -103,7 +102,11 @@ class Feed:
         self._session: DestinationSession | None = None
         self._player: Player | None = None
         self._base_bytes = 0
+        self._base_position = 0
         self._seen_bytes = 0
+        self._seen_messages = 0
+        self._skipped_here = 0  # messages skipped on this connection
+        self._skips: deque[tuple[SkipReason, int, int]] = deque()  # of the batch that is on its way
         self._connected_s = 0.0
         self._retry_s = 0.0
         self._attempt = 0
@@ -137,7 +140,8 @@ class Feed:
         totals = FeedTotals()
         totals.add(self._finished_totals)
         if self._session is not None and self._player is not None:
-            totals.messages_sent += self._player.messages
+            totals.messages_sent += self._taken_position(self._session, self._player) - self._base_position
+            totals.messages_sent -= self._skipped_here
             totals.bytes_sent += self._session.link.sent_bytes - self._base_bytes
             totals.connected_s += self._loop.time() - self._connected_s
         return totals
@@ -146,18 +150,26 @@ class Feed:
         """Once a second: is it flowing, is it stuck, is a line due."""
         session = self._session
         if session is not None and self._player is not None:
-            sent = session.link.sent_bytes
-            if sent != self._seen_bytes:
-                self._seen_bytes = sent
-                self.last_send_s = now_s
-                self._redirects = 0
-            elif session.link.is_blocked and now_s - session.link.blocked_since_s > STALLED_S:
+            self._note_sent(session, self._player, now_s)
+            if session.link.is_blocked and now_s - session.link.blocked_since_s > STALLED_S:
                 session.fail(RelayError(ErrorClass.STALLED, f"took no bytes for {STALLED_S:g} s"))
+            if now_s - self._connected_s > _SETTLED_S:
+                self._redirects = 0
             if now_s - self._connected_s > STABLE_S:
                 self._attempt = 0
         if now_s - self._report_s >= REPORT_INTERVAL_S:
             self._report_s = now_s
             self._log.info("Destination report", **self._report_fields(now_s))
+
+    def _note_sent(self, session: DestinationSession, player: Player, now_s: float) -> None:
+        """Media went out since this was last called? Answers to pings alone are none."""
+        link = session.link
+        if link.sent_bytes != self._seen_bytes and (link.is_blocked or player.messages != self._seen_messages):
+            self.last_send_s = now_s
+            if self.time_to_first_media_s is None:
+                self.time_to_first_media_s = round(now_s - self.stream.started_s, 3)
+        self._seen_bytes = link.sent_bytes
+        self._seen_messages = player.messages
 
     def snapshot(self) -> dict[str, Any]:
         """All there is to know, without secrets."""
@@ -193,7 +205,7 @@ class Feed:
 
     def _flow(self, now_s: float) -> tuple[bool, str | None]:
         """Whether media is being taken, and if not, whose fault that is."""
-        if self.state is not FeedState.CONNECTED or self._session is None:
+        if self.state is not FeedState.CONNECTED or self._session is None or self._player is None:
             return False, None
         since_s = max(self.last_send_s or 0.0, self._connected_s)
         if now_s - since_s < NOT_FLOWING_S:
@@ -204,6 +216,8 @@ class Feed:
         publisher = self.stream.publisher
         if publisher is None:
             return False, "publisher: its connection is lost"
+        if self._player.cursor.awaits_keyframe:
+            return False, f"publisher: no keyframe for {now_s - since_s:.0f} s"
         return False, f"publisher: silent for {now_s - publisher.last_received_s:.0f} s"
 
     def _report_fields(self, now_s: float) -> Mapping[str, Any]:
@@ -229,8 +243,9 @@ class Feed:
                 await asyncio.wait((self._after,), timeout=_FINISH_S + 2)
             while not self._stop.is_set():
                 try:
-                    session, message_stream_id = await self._open()
-                    await self._relay(session, message_stream_id)
+                    opened = await self._open()
+                    if opened is not None:
+                        await self._relay(*opened)
                 except RelayError as error:
                     if not await self._should_retry(error):
                         break
@@ -242,11 +257,16 @@ class Feed:
                 self.state = FeedState.DISCONNECTED
             self._on_over(self)
 
-    async def _open(self) -> tuple[DestinationSession, int]:
+    async def _open(self) -> tuple[DestinationSession, int] | None:
+        """A session that may publish; None if we were sent elsewhere."""
         self.state = FeedState.CONNECTING
         target = self.target
         self._log.info("Destination connecting", url=target.shown)
-        return await self._open_target(target)
+        try:
+            return await self._open_target(target)
+        except RedirectedError as redirected:
+            self._follow(redirected.target, redirected.reconnect_url)
+            return None
 
     async def _open_target(self, target: Target) -> tuple[DestinationSession, int]:
         """Open, unless stopped meanwhile."""
@@ -264,10 +284,13 @@ class Feed:
             if not opening.done():
                 raise asyncio.CancelledError
             return opening.result()
+        except asyncio.CancelledError:
+            # Done at the very moment it was called off: nobody else would close that connection.
+            if not opening.cancel() and not opening.cancelled() and opening.exception() is None:
+                opening.result()[0].finish()
+            raise
         finally:
             stopping.cancel()
-            if not opening.done():
-                opening.cancel()
 
     async def _relay(self, session: DestinationSession, message_stream_id: int) -> None:
         """Feed the session until it ends. RelayError if it failed; otherwise it was stopped or sent elsewhere."""
@@ -283,8 +306,11 @@ class Feed:
             if probe is not None and probe.done() and not probe.cancelled():
                 replacement = probe.result()
             if not session.ended.done():
-                session.finish()
+                if self.stream.state is not StreamState.ENDED:
+                    session.finish()
+                # Else the fan-out sends what the log still has, and then has the session finish.
                 await asyncio.wait((session.ended,), timeout=_FINISH_S)
+                session.finish()
                 session.link.close("finished")
         finally:
             stopping.cancel()
@@ -293,6 +319,7 @@ class Feed:
             self._end(session)
         if replacement is not None:
             self._use_backup = False
+            self._redirect = None  # it was the backup's
             self._log.info("Destination primary is back", url=self.target.shown)
             await self._relay(*replacement)
             return
@@ -300,7 +327,7 @@ class Feed:
         if error is not None:
             raise error
         if session.reconnect_url is not None and not self._stop.is_set():
-            self._follow(session)
+            self._follow(session.target, session.reconnect_url)
 
     def _begin(self, session: DestinationSession, message_stream_id: int) -> None:
         now_s = self._loop.time()
@@ -312,12 +339,15 @@ class Feed:
         self._player = Player(cursor, session.link, message_stream_id, lambda reason: session.finish(), is_viewer=False)
         self._session = session
         self._base_bytes = self._seen_bytes = session.link.sent_bytes
+        self._base_position = cursor.position
+        self._seen_messages = self._skipped_here = 0
+        self._skips.clear()
         self._connected_s = now_s
         self.state = FeedState.CONNECTED
+        self._finished_totals.reconnects += self._finished_totals.connects > 0
         self._finished_totals.connects += 1
         session.attach(self._fanout, self._player)
-        if self.time_to_first_media_s is None:
-            self.time_to_first_media_s = round(now_s - self.stream.started_s, 3)
+        self._note_sent(session, self._player, now_s)
         self._log.info("Destination connected", url=session.target.shown, position=cursor.position)
 
     def _end(self, session: DestinationSession) -> None:
@@ -326,14 +356,32 @@ class Feed:
         if player is None:
             return
         totals = self._finished_totals
-        # What was joined for a send that never finished did not arrive: the next connection begins there.
-        unsent = session.link.unsent_bytes > 0
-        self._position = player.batch_position if unsent else player.cursor.position
-        totals.messages_sent += player.messages - (player.cursor.position - self._position)
+        self._position = self._taken_position(session, player)
+        for reason, start, stop in self._skips:
+            if start >= self._position:  # the next connection comes upon it again
+                self._skipped_here -= stop - start
+                totals.dropped[reason.value] -= stop - start
+        totals.messages_sent += self._position - self._base_position - self._skipped_here
         totals.bytes_sent += session.link.sent_bytes - self._base_bytes
         totals.connected_s += self._loop.time() - self._connected_s
         self._player = None
         self._session = None
+
+    def _taken_position(self, session: DestinationSession, player: Player) -> int:
+        """Behind the last message that the socket took whole: from there the next connection goes on."""
+        log = self.stream.log
+        position = player.cursor.position
+        unsent_bytes = session.link.queued_bytes + session.link.unsent_bytes
+        skips = list(self._skips)
+        while unsent_bytes > 0 and position > player.batch_position:
+            if skips and skips[-1][2] == position:
+                position = skips.pop()[1]
+            elif position <= log.head:
+                return player.batch_position  # so late that the log has dropped it: the cursor will count it
+            else:
+                position -= 1
+                unsent_bytes -= len(log.entry(position).wire(self._chunk_size))
+        return position
 
     async def _should_retry(self, error: RelayError) -> bool:
         """Note the failure and wait for the next attempt; False if there is to be none."""
@@ -341,6 +389,7 @@ class Feed:
         self._finished_totals.failures += 1
         self._attempt += 1
         self._redirect = None
+        self._redirects = 0
         policy = self.config.retry
         is_last = error.retry is Retry.NEVER or (policy.max_retries and self._attempt > policy.max_retries)
         if self.config.backup is not None and not self._use_backup:
@@ -348,7 +397,7 @@ class Feed:
             delay_s = 0.0
         else:
             self._use_backup = False
-            delay_s = policy.delay_s(self._attempt, error.retry, random.random())  # noqa: S311 spreads load only
+            delay_s = policy.delay_s(self._attempt, self._pace(error), random.random())  # noqa: S311 spreads load only
         log = self._log.bind(error=str(error), error_class=error.error_class.value, attempt=self._attempt)
         if is_last and not self._use_backup:
             self.state = FeedState.ERROR
@@ -364,32 +413,46 @@ class Feed:
         except TimeoutError:
             return True
 
+    def _pace(self, error: RelayError) -> Retry:
+        # A key that was good before is busy because the far end has not noticed yet that our last connection died:
+        # that takes it seconds, and waiting longer would make the outage longer.
+        if error.error_class is ErrorClass.REJECTED and self._finished_totals.connects:
+            return Retry.BACKOFF
+        return error.retry
+
     async def _win_back_primary(self) -> tuple[DestinationSession, int]:
         """While the backup serves: a session on the first address, as soon as one can be had."""
         attempt = 0
+        retry = self.last_error.retry if self.last_error is not None else Retry.BACKOFF
         while True:
             attempt += 1
-            delay_s = self.config.retry.delay_s(attempt, Retry.BACKOFF, random.random())  # noqa: S311
-            await asyncio.sleep(delay_s)
+            # Somebody may mend what only a person can: asked for now and then, not hammered.
+            pace = retry if retry is Retry.BACKOFF else Retry.SLOWLY
+            await asyncio.sleep(self.config.retry.delay_s(attempt, pace, random.random()))  # noqa: S311
             try:
                 return await self._open_target(self.config.target)
             except RelayError as error:
+                retry = error.retry
                 self._log.debug("Destination primary still fails", error=str(error))
 
-    def _follow(self, session: DestinationSession) -> None:
+    def _follow(self, here: Target, reconnect_url: str) -> None:
         """The far end asked us to reconnect, maybe elsewhere (Enhanced RTMP v2)."""
         self._redirects += 1
         if self._redirects > _MAX_REDIRECTS:
             raise RelayError(ErrorClass.REJECTED, f"asked to reconnect {self._redirects} times in a row")
-        here = session.target
-        if session.reconnect_url:
+        if reconnect_url:
+            name = here.name or self.stream.name
             try:
-                there = parse_target(session.reconnect_url, here.name or self.stream.name)
+                # A tcUrl has no stream name; a server that adds ours nevertheless must not make us show it.
+                there = parse_target(reconnect_url.removesuffix(f"/{name}"), name)
             except ConfigError as error:
                 self._log.warn("Destination redirect ignored", reason=str(error))
                 return
             if here.is_tls and not there.is_tls:
                 self._log.warn("Destination redirect ignored", reason="it leads from rtmps to rtmp")
+                return
+            if here.redact(there.app) != there.app:
+                self._log.warn("Destination redirect ignored", reason="it holds the stream key")
                 return
             self._redirect = there
         self._log.info("Destination asked to reconnect", url=self.target.shown)
@@ -402,3 +465,7 @@ class Feed:
 
     def _skipped(self, reason: SkipReason, start: int, stop: int) -> None:
         self._finished_totals.dropped[reason.value] += stop - start
+        self._skipped_here += stop - start
+        while self._skips and self._player is not None and self._skips[0][2] <= self._player.batch_position:
+            self._skips.popleft()
+        self._skips.append((reason, start, stop))

@@ -45,6 +45,7 @@ class Destination:
         self._chunk_size = chunk_size
         self._queue: list[Stream] = []  # streams that match while a fixed name is taken by another
         self._past = FeedTotals()
+        self._leaving: list[dict[str, Feed]] = []  # feeds of what this one replaced, while they say goodbye
         self._last: dict[str, Any] | None = None  # the last words of the feed that ended last
 
     def offer(self, stream: Stream) -> None:
@@ -67,11 +68,14 @@ class Destination:
         feeds = list(self.feeds.values())
         for feed in feeds:
             feed.stop()
+            if feed.state is FeedState.ERROR:
+                self._forget(feed)
         await asyncio.gather(*(feed.wait_over() for feed in feeds))
 
     def inherit(self, old: Destination) -> None:
-        """Take over the totals of the destination this one replaces."""
-        self._past.add(old.totals)
+        """Take over the totals of the destination this one replaces, with what its feeds still add to them."""
+        self._past = old._past
+        self._leaving = [feeds for feeds in (*old._leaving, old.feeds) if feeds]
 
     def _start_waiting(self) -> None:
         for stream in list(self._queue):
@@ -104,8 +108,9 @@ class Destination:
     def totals(self) -> FeedTotals:
         totals = FeedTotals()
         totals.add(self._past)
-        for feed in self.feeds.values():
-            totals.add(feed.totals)
+        for feeds in (*self._leaving, self.feeds):
+            for feed in feeds.values():
+                totals.add(feed.totals)
         return totals
 
     @property
@@ -118,10 +123,7 @@ class Destination:
         feeds = [feed.snapshot() for feed in self.feeds.values()]
         shown = next((feed for feed in feeds if feed["status"] == self.state.value), self._last)
         totals = self.totals
-        waiting = [
-            {"stream": stream.key, "reason": f"the destination serves {next(iter(self.feeds), 'another stream')}"}
-            for stream in self._queue
-        ]
+        waiting = [{"stream": stream.key, "reason": self._why_waiting(stream)} for stream in self._queue]
         return {
             "name": self.config.name,
             "url": self.config.target.shown,
@@ -138,7 +140,7 @@ class Destination:
             "bytes_sent": totals.bytes_sent,
             "connected_duration": max((feed["connected_duration"] for feed in feeds), default=0.0),
             "connected_total_s": round(totals.connected_s, 1),
-            "reconnect_count": totals.reconnects if not self._past.connects else max(totals.connects - 1, 0),
+            "reconnect_count": totals.reconnects,
             "failures": totals.failures,
             "queue_age_s": max((feed["queue_age_s"] for feed in feeds), default=0.0),
             "match": self.config.match,
@@ -146,6 +148,11 @@ class Destination:
             "streams": {feed["stream"]: feed for feed in feeds},
             "waiting": waiting,
         }
+
+    def _why_waiting(self, stream: Stream) -> str:
+        if stream.key in self.feeds:
+            return "the connection of its last publication is still closing"
+        return f"the destination serves {next(iter(self.feeds), 'another stream')}"
 
 
 class _StreamWatch:
@@ -217,24 +224,22 @@ class RelayService:
         others = (other.config for other in self.destinations.values() if other is not old)
         check_unique(config, others, "destination")
         self._stop(old)
-        new = self._make(config)
-        new.inherit(old)
-        self.destinations[config.name] = new
-        for stream in self._streams:
-            new.offer(stream)
-        self._log.info("Destination changed", destination=config.name, enabled=config.enabled)
-        return new
+        return self._succeed(old, config)
 
     def reload(self, configs: Iterable[DestinationConfig]) -> None:
         """Make it so; destinations that did not change keep their connection."""
         wanted = {config.name: config for config in configs}
         for name in [name for name in self.destinations if name not in wanted]:
             self.remove(name)
+        changed = [old for name, old in self.destinations.items() if old.config != wanted[name]]
+        # All are stopped before any comes anew: they may have exchanged their keys.
+        for old in changed:
+            self._stop(old)
+        for old in changed:
+            self._succeed(old, wanted[old.config.name])
         for name, config in wanted.items():
             if name not in self.destinations:
                 self.add(config)
-            elif self.destinations[name].config != config:
-                self.replace(config)
 
     async def close(self) -> None:
         self._timer.cancel()
@@ -255,22 +260,43 @@ class RelayService:
             "destinations": shown,
         }
 
+    def _succeed(self, old: Destination, config: DestinationConfig) -> Destination:
+        new = self._make(config)
+        new.inherit(old)
+        self.destinations[config.name] = new
+        for stream in self._streams:
+            new.offer(stream)
+        self._log.info("Destination changed", destination=config.name, enabled=config.enabled)
+        return new
+
     def _make(self, config: DestinationConfig) -> Destination:
         self._retain(MAX_LAG_S)
         return Destination(config, self._fanout_of, self._chunk_size, self._stopping.get(config.target))
 
     def _stop(self, destination: Destination) -> None:
         target = destination.config.target
-        task = self._loop.create_task(destination.stop())
+        earlier = self._stopping.get(target)  # switched off and on again at once: the first goodbye is still the one
+
+        async def stop() -> None:
+            await destination.stop()
+            if earlier is not None:
+                await asyncio.wait((earlier,))
+
+        def over(done: asyncio.Task[None]) -> None:
+            if self._stopping.get(target) is done:
+                del self._stopping[target]
+
+        task = self._loop.create_task(stop())
         self._stopping[target] = task
-        task.add_done_callback(lambda done: self._stopping.pop(target, None) if not done.cancelled() else None)
+        task.add_done_callback(over)
 
     def _tick(self) -> None:
+        # First of all: a mistake in one round must not end the watch over everybody.
+        self._timer = self._loop.call_later(_TICK_S, self._tick)
         now_s = self._loop.time()
         for destination in self.destinations.values():
             for feed in list(destination.feeds.values()):
                 feed.tick(now_s)
-        self._timer = self._loop.call_later(_TICK_S, self._tick)
 
 
 def merge(flags: Iterable[DestinationConfig], file: Iterable[DestinationConfig]) -> list[DestinationConfig]:

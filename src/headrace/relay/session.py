@@ -18,7 +18,14 @@ from headrace.protocol import client
 from headrace.protocol.client import ClientConnection, ClientState, Role
 from headrace.protocol.handshake import NONCE_BYTES
 from headrace.protocol.messages import Message
-from headrace.relay.failure import ErrorClass, RelayError, of_lost_connection, of_os_error, of_refusal
+from headrace.relay.failure import (
+    MAX_SAID_CHARACTERS,
+    ErrorClass,
+    RelayError,
+    of_lost_connection,
+    of_os_error,
+    of_refusal,
+)
 from headrace.relay.target import Target
 
 T = TypeVar("T")
@@ -26,6 +33,15 @@ T = TypeVar("T")
 CONNECT_S = 10.0  # all addresses and TLS
 HANDSHAKE_S = 10.0
 PUBLISH_S = 15.0  # connect, createStream and publish: platforms look the key up before they answer
+
+
+class RedirectedError(RelayError):
+    """The far end asked us to come again, maybe elsewhere, before it let us publish: a load balancer, say."""
+
+    def __init__(self, target: Target, reconnect_url: str) -> None:
+        super().__init__(ErrorClass.REJECTED, "asked to reconnect before publishing began")
+        self.target = target
+        self.reconnect_url = reconnect_url
 
 
 class DestinationSession:
@@ -52,6 +68,7 @@ class DestinationSession:
         self._player: Player | None = None
         self._error: RelayError | None = None
         self._is_finished = False
+        self._name = name
         self.link = link_for(loop, sock, self)
         self._flush()
 
@@ -60,6 +77,9 @@ class DestinationSession:
         try:
             await self._within(self._handshaken, HANDSHAKE_S, "answer to the handshake")
             return await self._within(self._started, PUBLISH_S, "permission to publish")
+        except asyncio.CancelledError:
+            self.finish()  # called off: the far end may have granted it already, and is to be told
+            raise
         except BaseException:
             self.link.close("not started")
             raise
@@ -69,6 +89,8 @@ class DestinationSession:
         if step.done():
             return step.result()
         if self.ended.done():
+            if self.reconnect_url is not None:
+                raise RedirectedError(self.target, self.reconnect_url)
             raise self.ended.result() or RelayError(ErrorClass.RESET, "closed")
         raise RelayError(ErrorClass.TIMEOUT, f"no {what} within {deadline_s:g} s")
 
@@ -103,7 +125,8 @@ class DestinationSession:
         except PeerError as error:
             during = self._protocol.state
             error_class = ErrorClass.HANDSHAKE if during is ClientState.HANDSHAKE else ErrorClass.RESET
-            self.fail(RelayError(error_class, self.target.redact(f"broke the protocol: {error}")))
+            found = self.target.redact(str(error))[:MAX_SAID_CHARACTERS]
+            self.fail(RelayError(error_class, f"broke the protocol: {found}"))
             return
         self._flush()
 
@@ -127,8 +150,7 @@ class DestinationSession:
             case client.Started(message_stream_id):
                 self._started.set_result(message_stream_id)
             case client.Refused():
-                refusal = of_refusal(event)
-                self.fail(RelayError(refusal.error_class, self.target.redact(str(refusal))))
+                self.fail(of_refusal(event, self._name, self.target.redact))
             case client.ReconnectRequested(tc_url, _):
                 self.reconnect_url = tc_url
                 self.finish()

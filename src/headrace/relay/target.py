@@ -74,15 +74,18 @@ def _values(query: str) -> set[str]:
 def parse_target(url: str, stream_key: str | None = None) -> Target:
     """The target of a URL. `rtmp://host/app` has no name; `rtmp://host/app/name` has; a `stream_key` is appended.
 
-    Errors never repeat the URL: it may hold the key.
+    Errors never repeat the URL, nor what the parser says of it: it may hold the key.
     """
+    url = url.strip()
+    if not is_encodable(url) or not is_encodable(stream_key or ""):
+        raise ConfigError("found characters that are no Unicode text, expected rtmp://host/app/key")
     try:
-        parts = urlsplit(url.strip())
+        parts = urlsplit(url, allow_fragments=False)  # a "#" in a key is part of it
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigError(f"the address cannot be read ({error}), expected rtmp://host/app/key") from None
+    except ValueError:
+        raise ConfigError("found a host or port that cannot be read, expected rtmp://host:port/app/key") from None
     if parts.scheme not in _DEFAULT_PORTS:
-        found = parts.scheme or "no scheme"
+        found = parts.scheme if "://" in url else "no scheme"
         raise ConfigError(f"found {found}, expected an address that begins with rtmp:// or rtmps://")
     if not host:
         raise ConfigError("found an address without a host, expected rtmp://host/app/key")
@@ -92,8 +95,11 @@ def parse_target(url: str, stream_key: str | None = None) -> Target:
     if not path:
         raise ConfigError("found an address without an application, expected rtmp://host/app/key")
     query = f"?{parts.query}" if parts.query else ""
-    if stream_key:
-        app, name = path + query, stream_key.strip("/")
+    if stream_key is not None:
+        app, name = path + query, stream_key.strip().strip("/")
+        if not name:
+            # Most often a variable that is set to nothing; without its key the stream would go to a name of its own.
+            raise ConfigError("found an empty stream key, expected a key, or none at all")
     elif "/" in path:
         # Stream keys have no slash, applications may: live/eu/KEY is the application live/eu.
         app, _, last = path.rpartition("/")
@@ -101,3 +107,12 @@ def parse_target(url: str, stream_key: str | None = None) -> Target:
     else:
         return Target(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], path + query, None)
     return Target(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], app, name)
+
+
+def is_encodable(text: str) -> bool:
+    """False for half a surrogate pair, which JSON and command lines can hold and no message or page can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -64,23 +64,32 @@ class MediaWatch:
         self._last_report = self._sample(now_s)
         self._samples: deque[_Sample] = deque([self._last_report], maxlen=_RATE_WINDOW_S + 1)
         self._keyframe_ms: int | None = None
-        self._keyframe_gaps_ms: list[int] = []
+        self._gap_count = 0  # between keyframes, since the last report
+        self._gap_sum_ms = 0
+        self._gap_max_ms = 0
 
     def observe(self, entry: Entry, now_s: float) -> None:
         flags = entry.flags
         if entry.type_id == messages.VIDEO:
             self.video_bytes += len(entry.payload)
+            if flags & media.SIDE_TRACK:
+                return  # the words are about the main picture: a second one would double its frame rate
             if flags & media.FRAME:
                 self.frames += 1
                 if flags & media.KEYFRAME:
                     self._observe_keyframe(entry)
                 elif self._first_media_s is None:
                     self._first_media_s = now_s
-            if flags & media.CONFIG or (self.video is None and self._probe_video):
+            # A record of VP8 or VP9 does not hold the size: a keyframe does.
+            is_known = self.video is not None and self.video.width is not None
+            if flags & media.CONFIG or (not is_known and self._probe_video):
                 self._detect_video(entry, now_s)
         elif entry.type_id == messages.AUDIO:
             self.audio_bytes += len(entry.payload)
-            if flags & media.CONFIG or (self.audio is None and self._probe_audio):
+            if flags & media.SIDE_TRACK:
+                return
+            is_known = self.audio is not None and self.audio.sample_rate_hz is not None
+            if flags & media.CONFIG or (not is_known and self._probe_audio):
                 self._detect_audio(entry, now_s)
         elif flags & media.METADATA:
             rate = decode_metadata(entry.payload).get("framerate")
@@ -130,15 +139,16 @@ class MediaWatch:
             return None
         sample = self._sample(now_s)
         rates = _Rates.between(self._last_report, sample)
-        gaps_ms = self._keyframe_gaps_ms
+        mean_ms = self._gap_sum_ms / self._gap_count if self._gap_count else None
+        max_ms = self._gap_max_ms
         self._last_report = sample
-        self._keyframe_gaps_ms = []
+        self._gap_count = self._gap_sum_ms = self._gap_max_ms = 0
         return {
             "video_kbps": round(rates.video_bps / 1000, 1),
             "audio_kbps": round(rates.audio_bps / 1000, 1),
             "frame_rate": round(rates.frame_rate, 2),
-            "keyframe_interval_s": round(sum(gaps_ms) / len(gaps_ms) / 1000, 2) if gaps_ms else None,
-            "keyframe_interval_max_s": round(max(gaps_ms) / 1000, 2) if gaps_ms else None,
+            "keyframe_interval_s": None if mean_ms is None else round(mean_ms / 1000, 2),
+            "keyframe_interval_max_s": None if mean_ms is None else round(max_ms / 1000, 2),
         }
 
     def _sample(self, now_s: float) -> _Sample:
@@ -146,7 +156,10 @@ class MediaWatch:
 
     def _observe_keyframe(self, entry: Entry) -> None:
         if self._keyframe_ms is not None:
-            self._keyframe_gaps_ms.append(entry.media_ms - self._keyframe_ms)
+            gap_ms = entry.media_ms - self._keyframe_ms
+            self._gap_count += 1
+            self._gap_sum_ms += gap_ms
+            self._gap_max_ms = max(self._gap_max_ms, gap_ms)
         self._keyframe_ms = entry.media_ms
 
     def _detect_video(self, entry: Entry, now_s: float) -> None:
@@ -166,7 +179,13 @@ class MediaWatch:
                 return
         except PeerError:
             return  # what cannot be read is still relayed
-        if found != self.video:
+        known = self.video
+        if known is not None and known.codec == found.codec:
+            if packet.is_config and found.completed_by(known) == known:
+                return  # the same record again: what a keyframe added to it still holds
+            if not packet.is_config:
+                found = known.completed_by(found)
+        if found != known:
             self.video = found
             self._is_told = False
 
@@ -185,6 +204,9 @@ class MediaWatch:
                 found = codecs.describe_audio(packet.codec, first_frame=body)
         except PeerError:
             return
-        if found != self.audio:
+        known = self.audio
+        if known is not None and known.codec == found.codec and found.sample_rate_hz is None:
+            return  # says less than what is known, as the empty sequence starts of AC-3 and MP3 do
+        if found != known:
             self.audio = found
             self._is_told = False

@@ -79,7 +79,7 @@ class Server:
             self._listener.close()
         self.streams.end_all("server shutdown")
         for session in list(self._sessions):
-            session.close("server shutdown")
+            session.leave("server shutdown")
         if self._sessions:
             try:
                 async with asyncio.timeout(_GOODBYE_S):
@@ -94,8 +94,9 @@ class Server:
         index = len(self._timers)
 
         def run() -> None:
-            act()
+            # First of all: a mistake in one round must not end the deadlines of everybody.
             self._timers[index] = self._loop.call_later(interval_s, run)
+            act()
 
         self._timers.append(self._loop.call_later(interval_s, run))
 

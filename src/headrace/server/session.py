@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 from collections.abc import Callable
@@ -78,12 +79,18 @@ class Session:
         self.last_received_s = now_s
         self._is_handshaken = False
         self._is_over = False
+        self._leaving: str | None = None
         self._log.info("Connection accepted", remote=remote)
         self.link = Link(loop, sock, self)
 
     # The link's side ------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        # Once it is over its last bytes are on their way out, and what the peer still says changes nothing.
+        if not self._is_over:
+            self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
         now_s = self._loop.time()
         self.last_received_s = now_s
         publications = self._publications
@@ -117,7 +124,7 @@ class Session:
             self._server.metrics.handshakes_failed += 1
         now_s = self._loop.time()
         for publication in list(self._publications.values()):
-            self._log.info("publisher disconnected", stream_key=publication.stream.key, reason=reason)
+            self._publisher_left(publication, reason)
             self._server.publisher_lost(publication.stream, self, now_s)
         self._publications.clear()
         for message_stream_id in list(self._players):
@@ -131,6 +138,13 @@ class Session:
         """Send what is queued, then close. From here on the peer is not listened to."""
         self._is_over = True
         self.link.close(reason, flush=True)
+
+    def leave(self, reason: str) -> None:
+        """Close once the players that are behind have had the rest of their streams and the end of them."""
+        if self._players:
+            self._leaving = reason
+        else:
+            self.close(reason)
 
     def describe_publication(self, stream: Stream) -> dict[str, Any]:
         """What this session publishes as `stream`, for the status page."""
@@ -149,6 +163,7 @@ class Session:
     def displace(self) -> None:
         """Another publisher took the stream that this one left silent."""
         self._log.info("Publisher replaced", silent_s=round(self._loop.time() - self.last_received_s, 1))
+        self._is_over = True  # what it sends in this very turn must not mix with the new publisher's
         self._loop.call_soon(self.link.close, "replaced by a new publisher")
 
     def sweep(self, now_s: float) -> None:
@@ -170,8 +185,7 @@ class Session:
             self._flush()
         for publication in self._publications.values():
             publication.watch.sample(now_s)
-            if fields := publication.watch.detected(now_s):
-                self._log.info("Codec detected", stream_key=publication.stream.key, **fields)
+            self._tell_codecs(publication, now_s)
             if fields := publication.watch.report(now_s):
                 self._log.info("Media report", stream_key=publication.stream.key, **fields)
 
@@ -218,9 +232,17 @@ class Session:
     def _unpublished(self, event: events.Unpublished) -> None:
         publication = self._publications.pop(event.message_stream_id, None)
         if publication is not None:
-            self._log.info("publisher disconnected", stream_key=publication.stream.key, reason="unpublished")
+            self._publisher_left(publication, "unpublished")
             self._server.unpublish(publication.stream, self)
             self._settle_idle()
+
+    def _publisher_left(self, publication: Publication, reason: str) -> None:
+        self._tell_codecs(publication, math.inf)  # one that was shorter than a sweep has not been told yet
+        self._log.info("publisher disconnected", stream_key=publication.stream.key, reason=reason)
+
+    def _tell_codecs(self, publication: Publication, now_s: float) -> None:
+        if fields := publication.watch.detected(now_s):
+            self._log.info("Codec detected", stream_key=publication.stream.key, **fields)
 
     def _play_requested(self, event: events.PlayRequested) -> None:
         key = f"{self._app}/{event.name}"
@@ -276,6 +298,8 @@ class Session:
         self._protocol.end_play(message_stream_id)
         self._flush()
         self._stop_playing(message_stream_id, reason)
+        if self._leaving is not None and not self._players:
+            self.close(self._leaving)
 
     def _stop_playing(self, message_stream_id: int, reason: str) -> None:
         found = self._players.pop(message_stream_id, None)

@@ -103,8 +103,11 @@ def _remember(preface: dict[object, Entry], slot: object, entry: Entry) -> None:
 
 
 def _repeat(preface: tuple[Entry, ...], timestamp_ms: int, media_ms: int) -> tuple[Entry, ...]:
-    # They take the timestamp of what follows: a jump from 0 to an hour makes some players wait for an hour.
-    return tuple(entry.at(timestamp_ms, media_ms) for entry in preface)
+    # Sequence headers take the timestamp of what follows: a jump from 0 to an hour makes some players wait for an hour.
+    # Metadata takes 0: at any other time FFmpeg's demuxer makes a subtitle track of it.
+    return tuple(
+        entry.at(0 if entry.type_id == messages.DATA else timestamp_ms, media_ms) for entry in preface
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +242,9 @@ class StreamLog:
         if drop or (count > _TRIM_BATCH and entries[_TRIM_BATCH].media_ms < oldest_ms):
             stop = count - 1
             keyframe = self._keyframe
-            if keyframe is not None and keyframe.position >= self.head + drop:
-                if keyframe.media_ms > self.media_ms - _MAX_GOP_MS:
-                    stop = keyframe.position - self.head
+            if keyframe is not None and keyframe.media_ms > self.media_ms - _MAX_GOP_MS:
+                # Behind `drop` if a cap has just passed over it: then nothing goes by its age in this round.
+                stop = keyframe.position - self.head
             while drop < stop and entries[drop].media_ms < oldest_ms:
                 drop += 1
         if not drop:

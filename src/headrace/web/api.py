@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
+from starlette.routing import Match, Route
 
 from headrace.errors import ConfigError
 from headrace.logs import get_logger
@@ -121,16 +121,18 @@ def make_app(
     )
 
 
-def _json(body: Any, status: int = 200) -> Response:
-    return JSONResponse(body, status_code=status, headers={"Cache-Control": "no-store"})
+def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    # ASCII only: a stream's name or a far end's words may hold bytes that are no UTF-8, and no page could be sent.
+    text = json.dumps(body, allow_nan=False, separators=(",", ":"))
+    return Response(text, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
 
 
-def _error(status: int, code: str, message: str) -> Response:
-    return _json({"code": code, "message": message}, status)
+def _error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    return _json({"code": code, "message": message}, status, headers)
 
 
 async def _body(request: Request) -> Any:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         # A form on a foreign page cannot send this type without asking first: one more lock on the same door.
         raise Refusal(415, "not_json", "The body must have the Content-Type application/json.")
@@ -147,7 +149,9 @@ async def _body(request: Request) -> Any:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
-    return _error(error.status, error.code, error.message)
+    # RFC 9110 section 15.5.2: a 401 says how to do better.
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
+    return _error(error.status, error.code, error.message, headers)
 
 
 async def _bad_input(request: Request, error: Exception) -> Response:
@@ -161,7 +165,12 @@ async def _not_found(request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "no_such_page", 405: "method_not_allowed"}.get(error.status_code, "error")
-    return _error(error.status_code, code, f"{request.method} {request.scope['path']}: {error.detail}.")
+    headers = {}
+    if error.status_code == 405:
+        # Of all routes of that path; starlette names those of the first.
+        routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+        headers["Allow"] = ", ".join(sorted({method for route in routes for method in route.methods}))
+    return _error(error.status_code, code, f"{request.method} {request.scope['path']}: {error.detail}.", headers)
 
 
 async def _broken(request: Request, error: Exception) -> Response:

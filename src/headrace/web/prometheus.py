@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -91,13 +92,13 @@ class _BackendCollector(Collector):
             family = GaugeMetricFamily(name, text, labels=["app", "stream"])
             for stream in streams:
                 if stream[key] is not None:
-                    family.add_metric([stream["app"], stream["name"]], stream[key])
+                    family.add_metric(_stream_labels(stream), stream[key])
             yield family
         received = CounterMetricFamily(
             "headrace_stream_received_bytes", "Media bytes of the stream.", labels=["app", "stream"]
         )
         for stream in streams:
-            received.add_metric([stream["app"], stream["name"]], stream["bytes_in"])
+            received.add_metric(_stream_labels(stream), stream["bytes_in"])
         yield received
 
     def _destinations(self) -> Iterator[Metric]:
@@ -126,6 +127,11 @@ class _BackendCollector(Collector):
                 family.add_metric([name], one[key])
         yield from (up, flowing, age, state, dropped)
         yield from (family for family, _ in counters)
+
+
+def _stream_labels(stream: Mapping[str, Any]) -> list[str]:
+    # A publisher's name may hold bytes that are no UTF-8, and the page is UTF-8.
+    return [stream[key].encode("utf-8", "backslashreplace").decode() for key in ("app", "name")]
 
 
 def _by_label(family: CounterMetricFamily, values: Iterable[tuple[str, float]]) -> CounterMetricFamily:

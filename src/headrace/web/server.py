@@ -37,6 +37,9 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                # Not from the environment: with FORWARDED_ALLOW_IPS=*, common in containers, whoever says so would be
+                # on this machine. A proxy here is believed when it says that a request comes from elsewhere.
+                forwarded_allow_ips=["127.0.0.1", "::1", "::ffff:127.0.0.1"],
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=_CLOSE_S,
                 limit_concurrency=_MAX_REQUESTS,

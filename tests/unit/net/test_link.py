@@ -10,8 +10,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-
-from headrace.net.link import MAX_REPLY_BYTES, RECEIVE_BYTES, Link, tune
 from tests.helpers.loops import LoopFactory, on_both_loops, run
 from tests.helpers.sockets import (
     descriptor_of,
@@ -24,6 +22,9 @@ from tests.helpers.sockets import (
     unix_pair,
 )
 from tests.helpers.waiting import eventually_async, turns
+
+from headrace.net import link as link_module
+from headrace.net.link import MAX_REPLY_BYTES, RECEIVE_BYTES, Link, tune
 
 MakePair = Callable[[], tuple[socket.socket, socket.socket]]
 on_both_pairs = pytest.mark.parametrize("make_pair", [unix_pair, tcp_pair], ids=["unix", "tcp"])
@@ -118,14 +119,16 @@ def test_a_send_the_socket_takes_in_parts_arrives_whole_and_in_order(
 @on_both_loops
 def test_a_link_is_blocked_only_while_something_is_queued(loop_factory: LoopFactory) -> None:
     async def test(rig: Rig) -> None:
+        blocked = [rig.link.is_blocked]
         rig.link.offer(b"small")
-        assert not rig.link.is_blocked
+        blocked.append(rig.link.is_blocked)
         for _ in range(3):
             data = numbered(1 << 20)
             rig.link.offer(data)
-            assert rig.link.is_blocked
+            blocked.append(rig.link.is_blocked)
             await read_exactly(rig.peer, len(data))
             await eventually_async(lambda: not rig.link.is_blocked, "the link to drain")
+        assert blocked == [False, False, True, True, True]
         assert rig.handler.drained == 3
         assert rig.handler.lost == []
 
@@ -392,23 +395,62 @@ def test_close_with_flush_sends_what_is_queued_first(loop_factory: LoopFactory, 
         rig.link.write(b"too late")
         assert rig.handler.lost == []
         assert await read_exactly(rig.peer, len(data) + 7) == data + b"goodbye"
+        await eventually_async(lambda: is_at_end(rig.peer), "the peer to see the end")
+        rig.peer.close()
         assert await rig.until_lost() == "done"
         assert rig.handler.drained == 0  # there is nothing more to offer
         assert rig.link.unsent_bytes == 0
-        await eventually_async(lambda: is_at_end(rig.peer), "the peer to see the end")
 
     with_rig(loop_factory, test, make_pair)
 
 
 @on_both_loops
-def test_close_with_flush_on_a_free_link_ends_at_once(loop_factory: LoopFactory) -> None:
+@on_both_pairs
+def test_a_peer_that_is_still_talking_gets_our_last_words_and_no_reset(
+    loop_factory: LoopFactory, make_pair: MakePair
+) -> None:
     async def test(rig: Rig) -> None:
+        rig.peer.send(b"unread when we close")
         rig.link.write(b"goodbye")
         rig.link.close("done", flush=True)
-        assert rig.handler.lost == ["done"]
-        assert read_available(rig.peer) == b"goodbye"
+        assert rig.link.is_blocked  # nothing is offered from here on
+        assert time.monotonic() - rig.link.blocked_since_s < 60  # and no sweep takes it for stalled
+        assert await read_exactly(rig.peer, 7) == b"goodbye"
+        await turns(10)
+        rig.peer.send(b"still talking")
+        await turns(10)
+        assert rig.peer.recv(100) == b""  # an orderly end: a reset would raise
+        assert rig.handler.lost == []
+        rig.peer.close()
+        assert await rig.until_lost() == "done"
+        assert rig.handler.received == b""
+
+    with_rig(loop_factory, test, make_pair)
+
+
+@on_both_loops
+def test_a_peer_that_does_not_end_its_side_is_not_waited_for(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "LINGER_S", 0.02)
+
+    async def test(rig: Rig) -> None:
+        rig.link.close("done", flush=True)
+        assert rig.handler.lost == []
+        assert await rig.until_lost() == "done"
+        rig.link.close("again", flush=True)
 
     with_rig(loop_factory, test)
+
+
+@on_both_loops
+def test_close_with_flush_after_the_peer_has_gone_ends_the_link(loop_factory: LoopFactory) -> None:
+    async def test(rig: Rig) -> None:
+        reset(rig.peer)
+        rig.link.close("done", flush=True)
+        await rig.until_lost()
+
+    with_rig(loop_factory, test, tcp_pair)
 
 
 @on_both_loops

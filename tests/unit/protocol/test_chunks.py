@@ -12,12 +12,12 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.protocol.wire import cuts_of, one_by_one, pieces, seed
 
 from headrace.errors import PeerError, UsageError
 from headrace.protocol import chunks
 from headrace.protocol.chunks import ChunkReader, ChunkWriter, encode_message
 from headrace.protocol.messages import Message
-from tests.unit.protocol.wire import cuts_of, one_by_one, pieces, seed
 
 Parts = tuple[int, int, int, str]  # type, timestamp, message stream, payload
 
@@ -334,7 +334,11 @@ WRITES: list[tuple[str, list[Written], str]] = [
         ],
         "04 000000 000000 08 01000000 44 ffffff 000001 08 01000000 aa 84 ffffff 01000001 bb c4 01000001 cc",
     ),
-    ("a two-byte id", [(64, said(8, 1, 1, "aa")), (64, said(8, 2, 1, "bb"))], "0000 000001 000001 08 01000000 aa c000 bb"),
+    (
+        "a two-byte id",
+        [(64, said(8, 1, 1, "aa")), (64, said(8, 2, 1, "bb"))],
+        "0000 000001 000001 08 01000000 aa c000 bb",
+    ),
     ("the highest two-byte id", [(319, said(8, 1, 1, "aa"))], "00ff 000001 000001 08 01000000 aa"),
     ("the lowest three-byte id", [(320, said(8, 1, 1, "aa"))], "010001 000001 000001 08 01000000 aa"),
     ("the highest id", [(65599, said(8, 1, 1, "aa"))], "01ffff 000001 000001 08 01000000 aa"),
@@ -522,7 +526,10 @@ def test_half_received_messages_are_capped_together() -> None:
     reader.max_message_bytes = chunks.MAX_MESSAGE_BYTES
     wire = bytes.fromhex("c2 00f00000 42 000000 ffffff 09") + bytes(2 << 20)
     found, fault = read([wire], reader)
-    assert (found, fault) == ([], f"{63 * unfinished + (2 << 20)} bytes of unfinished messages, expected at most 17825791")
+    assert (found, fault) == (
+        [],
+        f"{63 * unfinished + (2 << 20)} bytes of unfinished messages, expected at most 17825791",
+    )
 
 
 def test_aborted_messages_do_not_count_as_half_received() -> None:
@@ -575,7 +582,9 @@ payloads = st.one_of(
 chunk_stream_ids = st.sampled_from([2, 3, 6, 63, 64, 319, 320, 65599])
 
 
-@given(st.integers(1, 200), times, st.integers(3, 255), st.integers(0, 0xFFFFFFFF), payloads, chunk_stream_ids, st.data())
+@given(
+    st.integers(1, 200), times, st.integers(3, 255), st.integers(0, 0xFFFFFFFF), payloads, chunk_stream_ids, st.data()
+)
 def test_an_encoded_message_is_read_back_in_any_split(
     size: int, time: int, type_id: int, stream: int, payload: bytes, on: int, data: st.DataObject
 ) -> None:

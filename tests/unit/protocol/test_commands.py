@@ -18,7 +18,12 @@ PLAY = "02 0004 706c6179 00 4014000000000000 05 02 0003 63616d 00 c09f4000000000
 DECODES: list[tuple[str, int, str, Command]] = [
     ("createStream of FFmpeg", 20, CREATE_STREAM, Command("createStream", 4.0, 1, None, ())),
     ("play of FFmpeg", 20, PLAY, Command("play", 5.0, 1, None, ("cam", -2000.0))),
-    ("a name alone, as FFmpeg's onFCPublish", 20, "02 000b 6f6e46435075626c697368", Command("onFCPublish", 0, 1, None, ())),
+    (
+        "a name alone, as FFmpeg's onFCPublish",
+        20,
+        "02 000b 6f6e46435075626c697368",
+        Command("onFCPublish", 0, 1, None, ()),
+    ),
     ("no command object", 20, "02 0001 78 00 3ff0000000000000", Command("x", 1.0, 1, None, ())),
     ("an object", 20, "02 0001 78 00 0000000000000000 03 0001 61 0101 000009", Command("x", 0.0, 1, {"a": True}, ())),
     (

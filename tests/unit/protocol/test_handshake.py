@@ -14,10 +14,10 @@ import hmac
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.protocol.wire import cuts_of, one_by_one, pieces, seed
 
 from headrace.errors import PeerError, UsageError
 from headrace.protocol.handshake import ClientHandshake, ServerHandshake
-from tests.unit.protocol.wire import cuts_of, one_by_one, pieces, seed
 
 PLAYER_30 = b"Genuine Adobe Flash Player 001"
 SERVER_36 = b"Genuine Adobe Flash Media Server 001"
@@ -87,10 +87,11 @@ def test_the_simple_form_answers_with_our_time_and_an_echo() -> None:
     assert answer[:1] == b"\x03"
     assert answer[1:1537] == bytes.fromhex("01020304 00000000") + NONCE
     assert answer[1537:] == bytes.fromhex("0a0b0c0d 01020304") + c1[8:]
-    assert not handshake.is_done
-    assert handshake.receive(C2) == b""
-    assert handshake.is_done
     assert not handshake.is_digest
+    assert handshake.receive(C2[:-1]) == b""
+    is_done_early = handshake.is_done
+    assert handshake.receive(C2[-1:]) == b""
+    assert (is_done_early, handshake.is_done) == (False, True)
     assert handshake.rest == b""
 
 
@@ -232,9 +233,9 @@ def test_the_client_echoes_s1() -> None:
     handshake = client()
     s1 = bytes.fromhex("0000000a 00000000") + NONCE[::-1]
     assert handshake.receive(b"\x03" + s1) == b""
-    assert not handshake.is_done
+    is_done_early = handshake.is_done
     assert handshake.receive(bytes(1536) + b"chunks") == s1
-    assert handshake.is_done
+    assert (is_done_early, handshake.is_done) == (False, True)
     assert handshake.rest == b"chunks"
 
 

@@ -42,6 +42,7 @@ VIDEO = [
     ("avc keyframe", b"\x17\x01\x00\x00\x50\xaa", KEY, "h264", [Track(0, "h264", b"\xaa", 80)]),
     ("avc inter frame", b"\x27\x01\x00\x00\x00\xbb", FRAME, "h264", [Track(0, "h264", b"\xbb")]),
     ("avc negative time", b"\x27\x01\xff\xff\xd8\xbb", FRAME, "h264", [Track(0, "h264", b"\xbb", -40)]),
+    ("avc long time, no body", b"\x27\x01\x01\x00\x00", FRAME, "h264", [Track(0, "h264", b"", 65536)]),
     ("avc end of sequence", b"\x17\x02\x00\x00\x00", END, "h264", [Track(0, "h264", b"")]),
     ("avc end without time", b"\x17\x02", END, "h264", [Track(0, "h264", b"")]),
     ("avc header as inter", b"\x27\x00\x00\x00\x00\x01", CONFIG, "h264", [Track(0, "h264", b"\x01")]),
@@ -67,6 +68,7 @@ VIDEO = [
     ("ex sequence start", b"\x90hvc1\x01\x02", CONFIG, "hevc", [Track(0, "hevc", b"\x01\x02")]),
     ("ex keyframe", b"\x91hvc1\x00\x00\x50\xaa", KEY, "hevc", [Track(0, "hevc", b"\xaa", 80)]),
     ("ex negative time", b"\xa1avc1\xff\xff\xff\xaa", FRAME, "h264", [Track(0, "h264", b"\xaa", -1)]),
+    ("ex time without body", b"\x91hvc1\x00\x00\x07", KEY, "hevc", [Track(0, "hevc", b"", 7)]),
     ("ex vvc with time", b"\xa1vvc1\x00\x00\x01\xaa", FRAME, "vvc", [Track(0, "vvc", b"\xaa", 1)]),
     ("ex av1 without time", b"\x91av01\x12\x00\x0a", KEY, "av1", [Track(0, "av1", b"\x12\x00\x0a")]),
     ("ex vp8", b"\x91vp08\x10", KEY, "vp8", [Track(0, "vp8", b"\x10")]),
@@ -111,6 +113,13 @@ VIDEO = [
         CONFIG | MULTITRACK,
         "h264",
         [Track(0, "h264", b"\x01\x64")],
+    ),
+    (
+        "one track without a body",
+        b"\x96\x02avc1\x01",
+        END | MULTITRACK | SIDE_TRACK,
+        "h264",
+        [Track(1, "h264", b"")],
     ),
     (
         "one side track",
@@ -297,7 +306,10 @@ def test_modex_offset_is_reported_in_nanoseconds() -> None:
     assert parse_video(b"\x97" + NANOS + b"\x01av01").timestamp_offset_ns == 999_999
     assert parse_video(b"\x97" + LONG_NANOS + b"\x01av01").timestamp_offset_ns == 999_999
     assert parse_audio(b"\x97\x02\x00\x00\x05\x01Opus").timestamp_offset_ns == 5
-    assert parse_audio(b"\x91Opus").timestamp_offset_ns == 0
+    for payload in (b"\x91Opus", b"\xaf\x01\x21", b"\x2f\xff"):
+        assert parse_audio(payload).timestamp_offset_ns == 0
+    for payload in (b"\x91av01", b"\x27\x01\x00\x00\x00", b"\xd1\x00"):
+        assert parse_video(payload).timestamp_offset_ns == 0
 
 
 def test_modex_data_of_256_bytes_takes_the_long_size() -> None:

@@ -64,7 +64,9 @@ BROKEN_AGGREGATES = [
 
 
 @pytest.mark.parametrize(("built", "type_id", "payload"), [pytest.param(*row[1:], id=row[0]) for row in CONTROL])
-def test_a_control_message_has_its_type_and_payload_and_nothing_else(built: Message, type_id: int, payload: str) -> None:
+def test_a_control_message_has_its_type_and_payload_and_nothing_else(
+    built: Message, type_id: int, payload: str
+) -> None:
     assert built == Message(type_id, 0, 0, bytes.fromhex(payload))
     assert type(built.type_id) is int
 

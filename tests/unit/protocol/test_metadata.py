@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.protocol.wire import seed
 
 from headrace.protocol.amf0 import EcmaArray
 from headrace.protocol.chunks import MAX_MESSAGE_BYTES, ChunkReader
 from headrace.protocol.metadata import decode_metadata, reader_form
-from tests.unit.protocol.wire import seed
 
 SET = "02 000d 40736574446174614672616d65"  # @setDataFrame
 CLEAR = "02 000f 40636c656172446174614672616d65"  # @clearDataFrame
@@ -33,7 +33,11 @@ FORMS: list[tuple[str, str, str]] = [
     ("the word alone", SET, ""),
     ("a name without a value", SET + META, META),
     ("null for a value", META + "05", META + "05"),
-    ("a name that only begins like it", "02 000b 6f6e4d6574614461746158 03 000009", "02 000b 6f6e4d6574614461746158 03 000009"),
+    (
+        "a name that only begins like it",
+        "02 000b 6f6e4d6574614461746158 03 000009",
+        "02 000b 6f6e4d6574614461746158 03 000009",
+    ),
     ("the word in the second place", META + SET, META + SET),
     ("nothing", "", ""),
     ("a cut word", SET[:-2], SET[:-2]),

@@ -13,24 +13,6 @@ from collections.abc import Callable, Iterable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from headrace.errors import HeadraceError, PeerError, UsageError
-from headrace.protocol.events import (
-    CommandIgnored,
-    ConnectRequested,
-    Event,
-    HandshakeCompleted,
-    PauseChanged,
-    PlayRequested,
-    PlayStopped,
-    PublishRequested,
-    ReceiveChanged,
-    SeekAnswered,
-    StreamCreated,
-    Unpublished,
-)
-from headrace.protocol.messages import Message
-from headrace.protocol.server import ServerConnection
 from tests.unit.protocol.wire import (
     BIG_CHUNKS,
     FALSE,
@@ -51,6 +33,24 @@ from tests.unit.protocol.wire import (
     status,
     string,
 )
+
+from headrace.errors import HeadraceError, PeerError, UsageError
+from headrace.protocol.events import (
+    CommandIgnored,
+    ConnectRequested,
+    Event,
+    HandshakeCompleted,
+    PauseChanged,
+    PlayRequested,
+    PlayStopped,
+    PublishRequested,
+    ReceiveChanged,
+    SeekAnswered,
+    StreamCreated,
+    Unpublished,
+)
+from headrace.protocol.messages import Message
+from headrace.protocol.server import ServerConnection
 
 NONCE = bytes(range(255)) * 5 + bytes(253)
 CONNECT = command("connect", 1, amf_object(app=string("live"), tcUrl=string("rtmp://localhost/live")))
@@ -180,7 +180,11 @@ CONNECTS: list[tuple[str, bytes, ConnectRequested]] = [
         amf_object(app=string("live"), flashVer=string("FMLE/3.0"), tcUrl=string("rtmp://h/live")),
         ConnectRequested("live", "", "rtmp://h/live", "FMLE/3.0", {}),
     ),
-    ("lower-case names", amf_object(app=string("a"), tcurl=string("t"), flashver=string("v")), ConnectRequested("a", "", "t", "v", {})),
+    (
+        "lower-case names",
+        amf_object(app=string("a"), tcurl=string("t"), flashver=string("v")),
+        ConnectRequested("a", "", "t", "v", {}),
+    ),
     ("an ECMA array", ecma_array(app=string("a"), tcUrl=string("t")), ConnectRequested("a", "", "t", "", {})),
     ("a query string", amf_object(app=string("live?token=x?y=1")), ConnectRequested("live", "token=x?y=1", "", "", {})),
     ("slashes around", amf_object(app=string("/live/")), ConnectRequested("live", "", "", "", {})),
@@ -427,7 +431,10 @@ def test_streams_are_numbered_from_1_and_a_deleted_number_is_given_again() -> No
     create = command("createStream", 2, NULL)
     assert drive(server, create * 3) == [StreamCreated(1), StreamCreated(2), StreamCreated(3)]
     server.data_to_send()
-    assert drive(server, command("deleteStream", 0, NULL, number(2)) + create * 2) == [StreamCreated(2), StreamCreated(4)]
+    assert drive(server, command("deleteStream", 0, NULL, number(2)) + create * 2) == [
+        StreamCreated(2),
+        StreamCreated(4),
+    ]
     assert server.data_to_send() == result(2, number(2)) + result(2, number(4))
 
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from headrace.errors import StreamError, UsageError
-from headrace.stream.cursor import Cursor
-from headrace.stream.log import LogLimits
-from headrace.stream.registry import Stream, StreamRegistry, StreamState
 from tests.helpers.media_bytes import (
     AAC_CONFIG,
     AUDIO,
@@ -24,6 +20,11 @@ from tests.helpers.media_bytes import (
     inter_frame,
     keyframe,
 )
+
+from headrace.errors import StreamError, UsageError
+from headrace.stream.cursor import Cursor
+from headrace.stream.log import LogLimits
+from headrace.stream.registry import Stream, StreamRegistry, StreamState
 
 GRACE_S = 5.0
 WRAP = 1 << 32
@@ -431,5 +432,5 @@ def test_readers_never_see_time_run_backwards_whatever_clock_comes_back(
         broadcast.come_back_after(away_ms / 1000)
         for index in range(len(steps)):
             seen += broadcast.send((start_ms + sum(steps[:index])) & 0xFFFFFFFF)
-    for earlier, later in zip(seen, seen[1:], strict=False):
+    for earlier, later in pairwise(seen):
         assert (later - earlier) & 0xFFFFFFFF <= 5000 + 10_000 + 500

@@ -68,6 +68,16 @@ BY_HAND = [
         48000,
         6,
     ),
+    # The same with every optional field: mixdowns, an associated data and a coupling element, a comment of one
+    # byte; SBR behind it is found only if all of them were skipped right.
+    (
+        "program config in full",
+        "00010 0111 0000 000  0000 01 0011 0010 0000 0001 01 001 0001 1 0001 1 0001 1 001"
+        "  0 0000 1 0000  1 0001  0000  0000  00000  0000000 00000001 10101010" + SYNC_SBR + "1 0100",
+        "HE-AAC",
+        44100,
+        6,
+    ),
     ("program config cut off", "00010 0011 0000 000 0000 01", "LC", 48000, None),
 ]
 
@@ -77,6 +87,18 @@ BY_HAND = [
 )
 def test_a_config_written_by_hand(_name: str, literal: str, profile: str, rate_hz: int, channels: int | None) -> None:
     assert describe_audio("aac", bits(literal)) == AudioParameters("aac", profile, rate_hz, channels)
+
+
+# 1.6.3.4 and 1.6.3.5, whole
+RATES_HZ = [96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000, 7350]
+CHANNELS = [None, 1, 2, 3, 4, 5, 6, 8, None, None, None, 7, 8, 24, 8, None]
+
+
+def test_every_rate_and_channel_configuration_of_the_specification() -> None:
+    for index, rate_hz in enumerate(RATES_HZ):
+        assert describe_audio("aac", bits(f"00010 {index:04b} 0010 000")).sample_rate_hz == rate_hz
+    for index, channels in enumerate(CHANNELS):
+        assert describe_audio("aac", bits(f"00010 0011 {index:04b} 000")).channels == channels
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,17 @@ def test_a_frame_header_written_by_hand(_name: str, literal: str, codec: str, ra
     assert describe_audio(codec, None, bits(literal)) == AudioParameters(codec, None, rate_hz, channels)
 
 
+def test_every_channel_mode_of_ac3_and_eac3() -> None:
+    # Table 5.8 acmod: 1+1, 1/0, 2/0, 3/0, 2/1, 3/1, 2/2, 3/2; two bits of mix level for each of a centre next to
+    # others and of surround, two bits of stereo mode for 2/0; then the low frequency channel.
+    modes = [(2, 0), (1, 0), (2, 2), (3, 2), (3, 2), (4, 4), (4, 2), (5, 4)]
+    for acmod, (channels, extra_bits) in enumerate(modes):
+        ac3 = AC3_HEAD + f"00 011110 01000 000 {acmod:03b}" + "0" * extra_bits + "1" + "0" * 16
+        eac3 = EAC3_HEAD + f"00 11 {acmod:03b} 1 10000" + "0" * 20
+        assert describe_audio("ac3", None, bits(ac3)).channels == channels + 1
+        assert describe_audio("eac3", None, bits(eac3)).channels == channels + 1
+
+
 # RFC 7845 5.1: version 1, channels, pre-skip 312, 44100 Hz of input, no gain, mapping family 0.
 OPUS_HEAD = b"OpusHead\x01\x02\x38\x01" + (44100).to_bytes(4, "little") + b"\x00\x00\x00"
 

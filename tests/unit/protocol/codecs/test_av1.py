@@ -89,10 +89,18 @@ def obu(kind: int, body: bytes, extension: bytes = b"") -> bytes:
         (obu(1, FULL_HEADER), 1920, 1080, 30.0),
         (obu(2, b"") + obu(1, FULL_HEADER, extension=b"\x00"), 1920, 1080, 30.0),
         (obu(5, b"\x04" * 100) + obu(1, STILL_HEADER), 400, 224, None),
+        (b"\x2a\xac\x02" + bytes(300) + obu(1, STILL_HEADER), 400, 224, None),
         (b"\x08" + STILL_HEADER, 400, 224, None),
         (b"\x0a\x89\x00" + STILL_HEADER + bytes(3), 400, 224, None),
     ],
-    ids=["every field", "behind a delimiter, with extension", "behind metadata", "without size", "padded size"],
+    ids=[
+        "every field",
+        "behind a delimiter, with extension",
+        "behind metadata",
+        "behind 300 bytes",
+        "without size",
+        "padded size",
+    ],
 )
 def test_a_sequence_header_written_by_hand(obus: bytes, width: int, height: int, frame_rate: float | None) -> None:
     facts = describe_video_config("av1", RECORD + obus)

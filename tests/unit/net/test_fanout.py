@@ -1,0 +1,609 @@
+"""The fan-out: the same bytes for everybody, nobody waits for anybody, and what is counted adds up."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+import pytest
+from tests.helpers.loops import LOOP_FACTORIES, LoopFactory, on_both_loops, run
+from tests.helpers.media_bytes import (
+    AAC_CONFIG,
+    AUDIO,
+    AVC_CONFIG,
+    DATA,
+    METADATA,
+    VIDEO,
+    Sent,
+    aac_frame,
+    frames,
+    inter_frame,
+    keyframe,
+    preamble,
+    repeated,
+)
+from tests.helpers.sockets import read_available, reset, tcp_pair, unix_pair
+from tests.helpers.waiting import eventually_async, turns
+
+from headrace.net.fanout import BATCH_BYTES, Fanout, Player
+from headrace.net.link import Link
+from headrace.protocol.chunks import ChunkReader
+from headrace.protocol.messages import Message
+from headrace.stream.cursor import Cursor, SkipReason
+from headrace.stream.log import LogLimits
+from headrace.stream.registry import Stream, StreamRegistry
+from headrace.telemetry.metrics import ServerMetrics
+
+CHUNK_SIZE = 4096
+ASYNCIO = LOOP_FACTORIES["asyncio"]
+
+
+class FakePublisher:
+    last_received_s = 0.0
+
+    def displace(self) -> None:
+        raise AssertionError("displaced")
+
+
+class Viewer:
+    """One player, its link, and the far end of it, which reads only when told to."""
+
+    def __init__(
+        self,
+        rig: Rig,
+        pair: tuple[socket.socket, socket.socket],
+        max_lag_s: float | None,
+        message_stream_id: int,
+        is_viewer: bool,
+    ) -> None:
+        ours, self.peer = pair
+        self.raw = bytearray()
+        self.received: list[Message] = []
+        self.ended: list[str] = []
+        self.lost: list[str] = []
+        self._rig = rig
+        self._reader = ChunkReader()
+        self._reader.chunk_size = CHUNK_SIZE
+        self.link = Link(rig.loop, ours, self)
+        cursor = Cursor(rig.stream.log, max_lag_s=max_lag_s, on_skip=rig.skipped)
+        self.player = Player(cursor, self.link, message_stream_id, self.ended.append, is_viewer=is_viewer)
+
+    def data_received(self, data: bytes) -> None:
+        raise AssertionError("a viewer says nothing")
+
+    def link_drained(self) -> None:
+        self._rig.fanout.serve(self.player)
+
+    def link_lost(self, reason: str) -> None:
+        self.lost.append(reason)
+        self._rig.fanout.detach(self.player)
+
+    def read(self) -> None:
+        """Take what has arrived, and make messages of it."""
+        data = read_available(self.peer)
+        self.raw += data
+        self.received += self._reader.receive(data)
+
+    @property
+    def sent(self) -> list[Sent]:
+        return [Sent(one.type_id, one.timestamp_ms, one.payload) for one in self.received]
+
+
+class Rig:
+    """A stream, its fan-out and its viewers on one loop."""
+
+    def __init__(self, limits: LogLimits | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.registry = StreamRegistry(limits=limits or LogLimits(retain_s=30.0), grace_s=5.0)
+        self.publisher = FakePublisher()
+        self.stream: Stream = self.registry.publish("live", "a", self.publisher, 0.0).stream
+        self.metrics = ServerMetrics()
+        self.fanout = Fanout(self.loop, self.stream, self.metrics, CHUNK_SIZE)
+        self.viewers: list[Viewer] = []
+
+    def skipped(self, reason: SkipReason, start: int, stop: int) -> None:
+        self.metrics.messages_dropped[reason.value] += stop - start
+
+    def publish(self, sent: Iterable[Sent]) -> list[Sent]:
+        published = list(sent)
+        for message in published:
+            self.stream.append(*message)
+        return published
+
+    def make_viewer(
+        self,
+        *,
+        pair: tuple[socket.socket, socket.socket] | None = None,
+        max_lag_s: float | None = None,
+        message_stream_id: int = 1,
+        is_viewer: bool = True,
+    ) -> Viewer:
+        viewer = Viewer(self, pair or unix_pair(), max_lag_s, message_stream_id, is_viewer)
+        self.viewers.append(viewer)
+        return viewer
+
+    def join(self, **options: Any) -> Viewer:
+        viewer = self.make_viewer(**options)
+        self.fanout.attach(viewer.player)
+        return viewer
+
+    def end(self, reason: str = "unpublished") -> None:
+        self.registry.unpublish(self.stream, self.publisher, reason)
+
+    async def deliver(self, *viewers: Viewer) -> None:
+        """Let these viewers (all, if none is named) read until they have everything that the log has for them."""
+        readers = viewers or tuple(self.viewers)
+
+        def is_delivered() -> bool:
+            for viewer in readers:
+                viewer.read()
+            return all(
+                viewer.lost
+                or (
+                    viewer.player.cursor.position == self.stream.log.tail
+                    and not viewer.link.queued_bytes
+                    and len(viewer.received) == viewer.player.messages
+                )
+                for viewer in readers
+            )
+
+        await eventually_async(is_delivered, "everything to be delivered")
+
+    def close(self) -> None:
+        for viewer in self.viewers:
+            viewer.link.close("test over")
+            viewer.peer.close()
+
+
+def with_rig(
+    test: Callable[[Rig], Coroutine[Any, Any, None]],
+    loop_factory: LoopFactory = ASYNCIO,
+    limits: LogLimits | None = None,
+) -> None:
+    async def body() -> None:
+        rig = Rig(limits)
+        try:
+            await test(rig)
+        finally:
+            rig.close()
+
+    run(loop_factory, body)
+
+
+# --- the same for everybody
+
+
+@on_both_loops
+def test_every_viewer_gets_the_same_bytes_with_types_and_timestamps_as_published(loop_factory: LoopFactory) -> None:
+    async def test(rig: Rig) -> None:
+        viewers = [rig.join() for _ in range(4)]
+        published = []
+        for message in [*preamble(5), *frames(120, start_ms=16_777_000, size=500)]:  # across 2^24
+            published += rig.publish([message])
+            if message.type_id == VIDEO:
+                await turns(1)
+        await rig.deliver()
+        assert viewers[0].sent == published
+        assert all(viewer.raw == viewers[0].raw for viewer in viewers)
+        assert not rig.metrics.messages_dropped
+
+    with_rig(test, loop_factory)
+
+
+def test_a_message_leaves_at_the_next_turn_of_the_loop() -> None:
+    async def test(rig: Rig) -> None:
+        viewer = rig.join()
+        rig.publish(preamble())
+        viewer.read()
+        assert viewer.sent == []
+        await turns(1)
+        viewer.read()
+        assert viewer.sent == preamble()
+
+    with_rig(test)
+
+
+def test_what_is_appended_in_one_turn_is_one_send_for_each_viewer() -> None:
+    async def test(rig: Rig) -> None:
+        sends: list[bytes] = []
+
+        def noting(send_now: Callable[[Any], int]) -> Callable[[Any], int]:
+            def send(data: Any) -> int:
+                sends.append(data)
+                return send_now(data)
+
+            return send
+
+        for _ in range(3):
+            link = rig.join().link
+            link.send_now = noting(link.send_now)
+        rig.publish([*preamble(), *frames(5)])
+        await rig.deliver()
+        assert len(sends) == 3
+        assert sends[0] is sends[1] is sends[2]  # joined once for all
+
+    with_rig(test)
+
+
+def test_a_joiner_gets_headers_and_the_newest_keyframe_at_once_without_a_new_message() -> None:
+    async def test(rig: Rig) -> None:
+        rig.publish([*preamble(), *frames(25, gop=10)])
+        await turns()
+        viewer = rig.join()
+        viewer.read()
+        assert viewer.sent == [*repeated(800), *list(frames(25, gop=10))[40:]]
+
+    with_rig(test)
+
+
+def test_a_joiner_between_a_message_and_its_flush_gets_the_message_once() -> None:
+    async def test(rig: Rig) -> None:
+        early = rig.join()
+        rig.publish([*preamble(), *frames(3)])
+        late = rig.join()  # the flush is due, and has not been
+        more = rig.publish(frames(2, start_ms=400, first_number=100, gop=100))
+        await rig.deliver()
+        assert early.sent == [*preamble(), *frames(3), *more]
+        assert late.sent == [*repeated(0), *frames(3), *more]
+
+    with_rig(test)
+
+
+def test_joiners_share_the_bytes_of_their_headers() -> None:
+    async def test(rig: Rig) -> None:
+        rig.publish([*preamble(), *frames(3)])
+        first = rig.stream.log.start_point().preface[1].wire(CHUNK_SIZE)
+        rig.join()
+        rig.join()
+        assert rig.stream.log.start_point().preface[1].wire(CHUNK_SIZE) is first
+
+    with_rig(test)
+
+
+@pytest.mark.parametrize("size", [BATCH_BYTES // 3, 2 * BATCH_BYTES])
+def test_a_burst_larger_than_a_batch_arrives_whole(size: int) -> None:
+    async def test(rig: Rig) -> None:
+        viewers = [rig.join(pair=unix_pair(None)), rig.join()]
+        published = rig.publish([*preamble(), *frames(8, size=size)])
+        assert sum(len(sent.payload) for sent in published) > 2 * BATCH_BYTES
+        await rig.deliver()
+        assert [viewer.sent == published for viewer in viewers] == [True, True]
+        late = rig.join()
+        await rig.deliver()
+        assert late.sent[3:] == published[3:]
+
+    with_rig(test)
+
+
+def test_a_burst_larger_than_the_log_costs_the_part_that_is_gone_and_no_more() -> None:
+    async def test(rig: Rig) -> None:
+        viewer = rig.join()
+        rig.publish(preamble())
+        await turns()
+        rig.publish(frames(40, gop=10))  # within one turn: 80 messages into a log of 50
+        await rig.deliver()
+        assert rig.metrics.messages_dropped == {"evicted": 60}
+        assert viewer.sent == [*preamble(), *repeated(1200), *list(frames(40, gop=10))[60:]]
+
+    with_rig(test, limits=LogLimits(max_messages=50))
+
+
+def test_a_stream_without_viewers_costs_nothing_and_misses_nothing() -> None:
+    async def test(rig: Rig) -> None:
+        rig.publish([*preamble(), *frames(30)])
+        await turns()
+        assert rig.metrics.messages_relayed == 0
+        viewer = rig.join()
+        viewer.read()
+        assert viewer.sent[3].payload == keyframe(20, 120)
+
+    with_rig(test)
+
+
+# --- slow viewers
+
+
+@on_both_loops
+def test_a_stalled_viewer_delays_nobody_and_goes_on_at_a_keyframe(loop_factory: LoopFactory) -> None:
+    async def test(rig: Rig) -> None:
+        stalled = rig.join(max_lag_s=2.0)
+        healthy = [rig.join(max_lag_s=2.0), rig.join(max_lag_s=2.0)]
+        published = rig.publish(preamble())
+        for number in range(150):  # 6 s, of which the stalled viewer reads nothing
+            published += rig.publish(
+                frames(1, start_ms=40 * number, first_number=number, size=400)
+                if number % 10 == 0
+                else [Sent(VIDEO, 40 * number, inter_frame(number, 400))]
+            )
+            await turns(1)
+            for viewer in healthy:
+                viewer.read()
+        await rig.deliver(*healthy)
+        assert [viewer.sent == published for viewer in healthy] == [True, True]
+        assert stalled.link.is_blocked
+
+        await rig.deliver(stalled)
+        dropped = rig.metrics.messages_dropped["lag"]
+        assert dropped > 50
+        assert len(stalled.received) == len(published) - dropped + 3  # it got the headers again
+        videos = [sent for sent in stalled.sent if sent.type_id == VIDEO]
+        resumed = [sent for sent in videos if sent.timestamp_ms >= 40 * 140]
+        assert [sent.payload for sent in resumed][:2] == [AVC_CONFIG, keyframe(140, 800)]
+        assert stalled.sent[-1] == published[-1]
+
+    with_rig(test, loop_factory)
+
+
+@on_both_loops
+def test_a_viewer_that_blocks_and_drains_in_time_loses_nothing(loop_factory: LoopFactory) -> None:
+    async def test(rig: Rig) -> None:
+        viewer = rig.join(max_lag_s=5.0)
+        published = rig.publish([*preamble(), *frames(10, size=2000)])
+        for round_number in range(1, 8):
+            published += rig.publish(frames(10, start_ms=400 * round_number, size=2000))
+            await turns(3)
+            assert viewer.link.is_blocked
+            if round_number % 2:
+                await rig.deliver()
+                assert not viewer.link.is_blocked
+        await rig.deliver()
+        assert viewer.sent == published
+        assert not rig.metrics.messages_dropped
+
+    with_rig(test, loop_factory)
+
+
+def test_a_blocked_viewer_holds_one_batch_and_no_more() -> None:
+    async def test(rig: Rig) -> None:
+        viewer = rig.join()
+        rig.publish(preamble())
+        for number in range(40):
+            rig.publish(frames(5, start_ms=200 * number, size=20_000))
+            await turns(1)
+        assert viewer.link.queued_bytes <= BATCH_BYTES + 45_000
+
+    with_rig(test)
+
+
+# --- wishes and message streams
+
+
+def test_a_viewer_on_another_message_stream_gets_the_same_messages_with_its_own_id() -> None:
+    async def test(rig: Rig) -> None:
+        usual, other = rig.join(), rig.join(message_stream_id=2)
+        published = rig.publish([*preamble(), *frames(20, size=6000)])
+        await rig.deliver()
+        assert usual.sent == other.sent == published
+        assert {message.message_stream_id for message in usual.received} == {1}
+        assert {message.message_stream_id for message in other.received} == {2}
+
+    with_rig(test)
+
+
+def test_a_viewer_without_sound_is_served_beside_others_and_can_have_it_back() -> None:
+    async def test(rig: Rig) -> None:
+        usual, deaf = rig.join(), rig.join()
+        rig.publish([*preamble(), *frames(3)])
+        await rig.deliver()
+        deaf.player.cursor.wants_audio = False
+        deaf.player.settle()
+        rig.publish(frames(3, start_ms=120, gop=100))
+        await rig.deliver()
+        deaf.player.cursor.wants_audio = True
+        deaf.player.settle()
+        published = rig.publish(frames(3, start_ms=240, gop=100))
+        await rig.deliver()
+        assert [sent.type_id for sent in deaf.sent[9:12]] == [VIDEO] * 3
+        assert deaf.sent[12:] == published
+        assert len(usual.sent) == 3 + 18
+        assert rig.metrics.messages_dropped == {"paused": 3}
+
+    with_rig(test)
+
+
+def test_a_paused_viewer_gets_nothing_and_goes_on_at_the_newest_keyframe() -> None:
+    async def test(rig: Rig) -> None:
+        viewer = rig.join()
+        rig.publish([*preamble(), *frames(3)])
+        await rig.deliver()
+        rig.fanout.pause(viewer.player, True)
+        rig.publish(frames(25, start_ms=120, first_number=100, gop=10))
+        await turns()
+        viewer.read()
+        assert len(viewer.sent) == 9
+        rig.fanout.pause(viewer.player, False)
+        viewer.read()  # at once, without waiting for a message
+        assert [sent.payload for sent in viewer.sent[9:13]] == [METADATA, AVC_CONFIG, AAC_CONFIG, keyframe(120, 120)]
+        assert rig.metrics.messages_dropped == {"paused": 40}
+        rig.publish(frames(1, start_ms=2000))
+        await rig.deliver()
+        assert viewer.sent[-1].timestamp_ms == 2000
+
+    with_rig(test)
+
+
+def test_a_viewer_paused_for_longer_than_the_log_goes_on_at_the_newest_keyframe() -> None:
+    async def test(rig: Rig) -> None:
+        viewer = rig.join()
+        rig.publish([*preamble(), *frames(3)])
+        await rig.deliver()
+        rig.fanout.pause(viewer.player, True)
+        for number in range(50):
+            rig.publish(frames(10, start_ms=120 + 400 * number, first_number=10 * number))
+            await turns(1)
+        rig.fanout.pause(viewer.player, False)
+        viewer.read()
+        assert viewer.sent[12].payload == keyframe(490, 120)
+        assert rig.metrics.messages_dropped == {"paused": 980}
+
+    with_rig(test, limits=LogLimits(retain_s=2.0))
+
+
+# --- the end
+
+
+def test_the_end_comes_after_the_last_message() -> None:
+    async def test(rig: Rig) -> None:
+        viewer = rig.join()
+        published = rig.publish([*preamble(), *frames(5)])
+        rig.end()  # the flush was due: what was appended is not lost
+        assert viewer.ended == ["unpublished"]
+        viewer.read()
+        assert viewer.sent == published
+        assert len(rig.fanout) == 0
+        await turns()
+        assert viewer.ended == ["unpublished"]
+
+    with_rig(test)
+
+
+@on_both_loops
+def test_a_viewer_that_lags_gets_the_rest_before_the_end(loop_factory: LoopFactory) -> None:
+    async def test(rig: Rig) -> None:
+        slow, fast = rig.join(), rig.join(pair=unix_pair(None))
+        published = rig.publish(preamble())
+        for number in range(20):
+            published += rig.publish(frames(5, start_ms=200 * number, size=3000))
+            await turns(1)
+            fast.read()
+        assert slow.link.is_blocked
+        rig.end()
+        assert fast.ended == ["unpublished"]
+        assert slow.ended == []
+        await rig.deliver()
+        assert slow.sent == published
+        assert slow.ended == ["unpublished"]
+
+    with_rig(test, loop_factory)
+
+
+def test_a_viewer_that_never_reads_is_not_told_of_the_end_but_can_leave() -> None:
+    async def test(rig: Rig) -> None:
+        viewer = rig.join()
+        rig.publish([*preamble(), *frames(20, size=3000)])
+        await turns()
+        rig.end()
+        viewer.link.close("stalled")
+        assert viewer.ended == []
+        assert len(rig.fanout) == 0
+
+    with_rig(test)
+
+
+def test_a_paused_viewer_is_told_of_the_end_at_once() -> None:
+    async def test(rig: Rig) -> None:
+        viewer = rig.join()
+        rig.publish([*preamble(), *frames(3)])
+        await rig.deliver()
+        rig.fanout.pause(viewer.player, True)
+        rig.publish(frames(3, start_ms=120))
+        rig.end()
+        assert viewer.ended == ["unpublished"]
+        assert len(rig.fanout) == 0
+
+    with_rig(test)
+
+
+def test_every_viewer_is_told_of_the_end_though_each_leaves_the_list_as_it_is_told() -> None:
+    async def test(rig: Rig) -> None:
+        viewers = [rig.join() for _ in range(7)]
+        rig.publish(preamble())
+        rig.end("expired")
+        assert [viewer.ended for viewer in viewers] == [["expired"]] * 7
+
+    with_rig(test)
+
+
+# --- leaving
+
+
+def test_viewers_that_vanish_during_a_flush_do_not_cost_the_others_a_byte() -> None:
+    async def test(rig: Rig) -> None:
+        viewers = [rig.join(pair=tcp_pair()) for _ in range(6)]
+        rig.publish(preamble())
+        await rig.deliver()
+        for viewer in viewers[::2]:
+            reset(viewer.peer)
+        rig.publish(frames(10, size=300))
+        rig.fanout._flush()  # in the middle of the round each of the three fails
+        assert [viewer.lost for viewer in viewers] == [[]] * 6
+        await eventually_async(lambda: len(rig.fanout) == 3, "the others to be gone")
+        published = [*preamble(), *frames(10, size=300), *rig.publish(frames(10, start_ms=400))]
+        await rig.deliver(*viewers[1::2])
+        assert all(viewer.sent == published for viewer in viewers[1::2])
+        assert all(len(viewer.lost) == 1 for viewer in viewers[::2])
+
+    with_rig(test)
+
+
+def test_a_viewer_may_leave_twice_or_without_having_come() -> None:
+    async def test(rig: Rig) -> None:
+        viewer = rig.make_viewer()
+        rig.fanout.detach(viewer.player)
+        rig.fanout.attach(viewer.player)
+        rig.fanout.detach(viewer.player)
+        rig.fanout.detach(viewer.player)
+        rig.publish(preamble())
+        await turns()
+        viewer.read()
+        assert viewer.sent == []
+
+    with_rig(test)
+
+
+def test_a_destination_counts_as_a_reader_but_not_as_a_viewer() -> None:
+    async def test(rig: Rig) -> None:
+        rig.join()
+        rig.join(is_viewer=False)
+        assert (len(rig.fanout), rig.fanout.viewers) == (2, 1)
+
+    with_rig(test)
+
+
+# --- numbers
+
+
+@on_both_loops
+def test_what_is_counted_is_what_was_received(loop_factory: LoopFactory) -> None:
+    async def test(rig: Rig) -> None:
+        viewers = [
+            rig.join(),
+            rig.join(max_lag_s=1.0),
+            rig.join(message_stream_id=3),
+            rig.join(pair=tcp_pair()),
+        ]
+        rig.publish(preamble())
+        for number in range(60):
+            rig.publish(frames(1, start_ms=40 * number, size=2000))
+            await turns(1)
+            for viewer in viewers[::2]:
+                viewer.read()
+        await rig.deliver()
+        assert rig.metrics.messages_relayed == sum(len(viewer.received) for viewer in viewers)
+        assert rig.metrics.bytes_relayed == sum(len(viewer.raw) for viewer in viewers)
+        assert rig.metrics.bytes_relayed == sum(viewer.link.sent_bytes for viewer in viewers)
+        assert [len(viewer.received) for viewer in viewers] == [viewer.player.messages for viewer in viewers]
+        total = sum(viewer.player.messages for viewer in viewers)
+        headers_again = sum(sent.payload == METADATA for viewer in viewers for sent in viewer.sent) - len(viewers)
+        assert total + rig.metrics.messages_dropped.total() == 4 * rig.stream.log.tail + 3 * headers_again
+
+    with_rig(test, loop_factory)
+
+
+def test_data_and_empty_messages_pass_like_any_other() -> None:
+    async def test(rig: Rig) -> None:
+        viewer = rig.join()
+        published = rig.publish(
+            [
+                Sent(DATA, 0, b"\x02\x00\x03foo"),
+                Sent(AUDIO, 10, b""),
+                Sent(VIDEO, 20, b""),
+                Sent(AUDIO, 30, aac_frame()),
+            ]
+        )
+        await rig.deliver()
+        assert viewer.sent == published
+
+    with_rig(test)
