@@ -7,8 +7,10 @@ sends is read by our own chunk reader, which has tests of its own.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
+import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -18,8 +20,7 @@ from headrace.protocol.chunks import ChunkReader
 from headrace.protocol.commands import Command, decode_command
 from headrace.protocol.messages import Message
 from tests.helpers.media_bytes import AUDIO, DATA, VIDEO, Sent
-from tests.helpers.sockets import reset
-from tests.helpers.waiting import eventually_async
+from tests.helpers.waiting import DEADLINE_S, eventually_async
 from tests.unit.protocol.wire import BIG_CHUNKS, NULL, amf_object, command, number, status, string
 
 Script = Callable[["Visit"], Awaitable[None]]
@@ -119,13 +120,11 @@ class Visit:
     def stop_reading(self) -> None:
         self.writer.transport.pause_reading()  # type: ignore[attr-defined]
 
-    async def reset(self) -> None:
+    def reset(self) -> None:
         """As the kernel of a machine that crashed and came back does."""
-        sock = self.writer.get_extra_info("socket")
-        duplicate = socket.socket(fileno=socket.dup(sock.fileno()))
+        with socket.socket(fileno=os.dup(self.writer.get_extra_info("socket").fileno())) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
-        await asyncio.sleep(0)
-        reset(duplicate)
 
 
 CONNECT_RESULT = command(
@@ -135,9 +134,7 @@ CONNECT_RESULT = command(
 
 def reconnect_request(tc_url: str | None) -> bytes:
     extra = {} if tc_url is None else {"tcUrl": string(tc_url)}
-    info = amf_object(
-        level=string("status"), code=string("NetConnection.Connect.ReconnectRequest"), **extra
-    )
+    info = amf_object(level=string("status"), code=string("NetConnection.Connect.ReconnectRequest"), **extra)
     return command("onStatus", 0, NULL, info)
 
 
@@ -156,6 +153,7 @@ class FarEnd:
         self._tls = tls
         self.visits: list[Visit] = []
         self._failures: list[BaseException] = []
+        self._tasks: list[asyncio.Task[None]] = []
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -174,15 +172,21 @@ class FarEnd:
         self._server.close()
         for visit in self.visits:
             visit.writer.transport.abort()
-        await eventually_async(lambda: all(visit.is_over for visit in self.visits), "the far end's scripts to end")
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=DEADLINE_S)
+            assert not late, "a script of the far end goes on without its connection"
         if error is None and self._failures:
             raise self._failures[0]
 
-    async def _visited(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _visited(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         visit = Visit(reader, writer)
         self.visits.append(visit)
+        script = self._scripts[min(len(self.visits), len(self._scripts)) - 1]
+        self._tasks.append(asyncio.get_running_loop().create_task(self._play(script, visit)))
+
+    async def _play(self, script: Script, visit: Visit) -> None:
         try:
-            await self._scripts[min(len(self.visits), len(self._scripts)) - 1](visit)
+            await script(visit)
             await visit.listen()
         except (EOFError, OSError):
             pass  # our side left, or the script closed
@@ -190,7 +194,7 @@ class FarEnd:
             self._failures.append(failure)
         finally:
             visit.is_over = True
-            writer.transport.abort()
+            visit.writer.transport.abort()
 
     async def until_visits(self, count: int) -> list[Visit]:
         await eventually_async(lambda: len(self.visits) >= count, f"{count} connections to the far end")
@@ -215,12 +219,8 @@ async def grants(visit: Visit) -> None:
     await visit.grant()
 
 
-async def hangs(visit: Visit) -> None:
-    """Accepts and never speaks."""
-    await _swallow(visit)
-
-
-async def _swallow(visit: Visit) -> None:
+async def swallows(visit: Visit) -> None:
+    """Accepts, takes everything and never speaks."""
     while await visit.reader.read(1 << 16):
         pass
     raise EOFError
@@ -229,22 +229,22 @@ async def _swallow(visit: Visit) -> None:
 async def hangs_in_handshake(visit: Visit) -> None:
     hello = await visit.reader.readexactly(1537)
     visit.say(b"\x03", bytes(700), hello[:1])
-    await _swallow(visit)
+    await swallows(visit)
 
 
 async def hangs_after_handshake(visit: Visit) -> None:
     await visit.shake_hands()
-    await _swallow(visit)
+    await swallows(visit)
 
 
 async def hangs_after_connect(visit: Visit) -> None:
     await visit.accept_connect()
-    await _swallow(visit)
+    await swallows(visit)
 
 
 async def hangs_after_create_stream(visit: Visit) -> None:
     await visit.create_stream()
-    await _swallow(visit)
+    await swallows(visit)
 
 
 def then_closes(step: Callable[[Visit], Awaitable[Any]]) -> Script:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 import uvloop
+
 from tests.helpers.waiting import DEADLINE_S
 
 ResultT = TypeVar("ResultT")

@@ -83,7 +83,11 @@ class RtmpClient:
             # Before connecting: the window that is offered at first stands for good.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(deadline_s)
-        self.socket.connect((host, port))
+        try:
+            self.socket.connect((host, port))
+        except OSError:
+            self.socket.close()
+            raise
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.local = self.socket.getsockname()
         self.protocol = _Connection(
@@ -239,6 +243,7 @@ class RtmpClient:
     def wait_closed(self) -> None:
         """Read until the server closes the connection."""
         give_up_s = time.monotonic() + self._deadline_s
+        self._flush()
         while not self.is_closed:
             left_s = give_up_s - time.monotonic()
             if left_s <= 0:

@@ -79,9 +79,14 @@ class ServerThread:
         """Poll a condition that is evaluated on the server's own thread."""
         eventually(lambda: self.call(condition), what)
 
+    def begin_close(self) -> None:
+        """Have the server close; clients can read their last bytes meanwhile."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+
     def close(self) -> None:
+        """Close the server and wait until it is."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
+            self.begin_close()
             self._thread.join(DEADLINE_S)
             assert not self._thread.is_alive(), "the server did not stop"
         if self._failures:

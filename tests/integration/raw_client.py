@@ -6,7 +6,10 @@ Commands go through the package's own client connection; media is cut into chunk
 
 from __future__ import annotations
 
+import fcntl
 import socket
+import struct
+import termios
 import time
 from collections.abc import Callable, Iterable
 
@@ -135,6 +138,21 @@ class RawClient:
         """Without a word."""
         self._socket.close()
 
+    def reset(self) -> None:
+        """As a crashed machine's kernel, or a client that closes without having read: TCP's RST, once all has left."""
+        end_s = time.monotonic() + DEADLINE_S
+        while _unsent_bytes(self._socket):
+            assert time.monotonic() < end_s, f"{_unsent_bytes(self._socket)} bytes were not taken"
+            time.sleep(0.01)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
     def _send(self) -> None:
         if data := self._connection.data_to_send():
             self._socket.sendall(data)
+
+
+def _unsent_bytes(sock: socket.socket) -> int:
+    """Bytes that the peer's kernel has not acknowledged yet."""
+    answer = fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4))
+    return int(struct.unpack("i", answer)[0])

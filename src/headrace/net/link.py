@@ -7,6 +7,7 @@ place was measured 20 to 75 % dearer per sent message.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections import deque
@@ -19,6 +20,8 @@ MAX_REPLY_BYTES = 1 << 20
 # Bytes the kernel may hold unsent for a reader. What it holds is late and cannot be skipped any more; the part in
 # flight is not limited by this, so that long fat paths keep their throughput.
 _NOT_SENT_LOW_WATER_BYTES = 256 << 10
+# What a broken connection may still hold: Linux gives a socket 6 MB at most. A peer that goes on sending ends here.
+_MAX_DRAIN_READS = (8 << 20) // RECEIVE_BYTES
 # How long a peer may take to end its side after we have ended ours.
 LINGER_S = 2.0
 # The kernel gives a connection up when its peer has acknowledged nothing for this long: half-open sockets end here.
@@ -61,6 +64,7 @@ class Link:
     """A plain TCP connection."""
 
     __slots__ = (
+        "_broken",
         "_closing",
         "_handler",
         "_linger_timer",
@@ -87,6 +91,7 @@ class Link:
         self._reply_bytes = 0  # written since the link blocked; a batch of media in the queue is not counted
         self._writing = False
         self._closing: str | None = None
+        self._broken: str | None = None  # the error of a send: nothing more is sent, what came before is still read
         self._linger_timer: asyncio.TimerHandle | None = None
         self.is_blocked = False  # something is queued: offers are not taken until link_drained
         self.blocked_since_s = 0.0  # when the queue last made progress
@@ -102,7 +107,7 @@ class Link:
 
     def write(self, data: bytes) -> None:
         """Send, or queue behind what is queued."""
-        if self.is_closed or self._closing is not None or not data:
+        if self.is_closed or self._closing is not None or self._broken is not None or not data:
             return
         if self.is_blocked:
             self._reply_bytes += len(data)
@@ -197,6 +202,26 @@ class Link:
             self._lose(self._closing or "closed by peer")
         elif self._closing is None:
             self._handler.data_received(data)
+            # uvloop tells of a socket's error by calling this once, and never calls again: a peer that resets right
+            # after its last bytes (FFmpeg, with an acknowledgement unread) would be waited for until the next ping.
+            if not self.is_closed and (number := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+                self._drain(os.strerror(number).lower())
+
+    def _drain(self, reason: str) -> None:
+        """The connection broke; what had come before is still there to be read."""
+        self._broken = reason
+        self.is_blocked = True
+        for _ in range(_MAX_DRAIN_READS):
+            if self._closing is not None or self.is_closed:
+                break
+            try:
+                data = self._receive()
+            except OSError:
+                break
+            if not data:
+                break
+            self._handler.data_received(data)
+        self._lose(reason)
 
     def _receive(self) -> bytes:
         return self._sock.recv(RECEIVE_BYTES)
@@ -231,12 +256,12 @@ class Link:
 
     def _fail(self, reason: str) -> None:
         # From within a caller's send: it is told at the next turn of the loop, not in the middle of its own work.
-        if self._closing is None and not self.is_closed:
-            self._closing = reason
+        if self._closing is None and self._broken is None and not self.is_closed:
+            self._broken = reason
             self.is_blocked = True  # nothing more is offered
             # The socket has told its error and would only report an end of file now, which is not the reason.
             self._forget_readiness()
-            self._loop.call_soon(self._lose, reason)
+            self._loop.call_soon(self._drain, reason)
 
     def _forget_readiness(self) -> None:
         self._loop.remove_reader(self._sock.fileno())

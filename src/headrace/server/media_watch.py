@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from headrace.errors import PeerError
 from headrace.protocol import codecs, media, messages
+from headrace.protocol.media_packets import AudioPacketType
 from headrace.protocol.metadata import decode_metadata
 from headrace.stream.log import Entry
 
@@ -198,6 +199,8 @@ class MediaWatch:
             if not packet.tracks:
                 return
             body = bytes(packet.tracks[0].body)
+            if packet.packet_type is AudioPacketType.MULTICHANNEL_CONFIG:
+                return  # where the loudspeakers stand; the codec is told by its sequence start
             if packet.is_config:
                 found = codecs.describe_audio(packet.codec, config=body)
             else:

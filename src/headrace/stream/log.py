@@ -105,9 +105,7 @@ def _remember(preface: dict[object, Entry], slot: object, entry: Entry) -> None:
 def _repeat(preface: tuple[Entry, ...], timestamp_ms: int, media_ms: int) -> tuple[Entry, ...]:
     # Sequence headers take the timestamp of what follows: a jump from 0 to an hour makes some players wait for an hour.
     # Metadata takes 0: at any other time FFmpeg's demuxer makes a subtitle track of it.
-    return tuple(
-        entry.at(0 if entry.type_id == messages.DATA else timestamp_ms, media_ms) for entry in preface
-    )
+    return tuple(entry.at(0 if entry.type_id == messages.DATA else timestamp_ms, media_ms) for entry in preface)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,8 @@ class Stream:
         """
         newest_ms = self.log.newest_ms
         if not _is_frame(type_id, payload):
-            return newest_ms
+            # Metadata takes 0: at any other time FFmpeg's demuxer makes a subtitle track of it.
+            return 0 if type_id == messages.DATA else newest_ms
         away_ms = int((self._away_s or 0.0) * 1000)
         self._away_s = None
         ahead_ms = (timestamp_ms + self._offset_ms - newest_ms) & 0xFFFFFFFF

@@ -8,6 +8,15 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import pytest
+
+from headrace.net.fanout import BATCH_BYTES, Fanout, Player
+from headrace.net.link import Link
+from headrace.protocol.chunks import ChunkReader
+from headrace.protocol.messages import Message
+from headrace.stream.cursor import Cursor, SkipReason
+from headrace.stream.log import LogLimits
+from headrace.stream.registry import Stream, StreamRegistry
+from headrace.telemetry.metrics import ServerMetrics
 from tests.helpers.loops import LOOP_FACTORIES, LoopFactory, on_both_loops, run
 from tests.helpers.media_bytes import (
     AAC_CONFIG,
@@ -26,15 +35,6 @@ from tests.helpers.media_bytes import (
 )
 from tests.helpers.sockets import read_available, reset, tcp_pair, unix_pair
 from tests.helpers.waiting import eventually_async, turns
-
-from headrace.net.fanout import BATCH_BYTES, Fanout, Player
-from headrace.net.link import Link
-from headrace.protocol.chunks import ChunkReader
-from headrace.protocol.messages import Message
-from headrace.stream.cursor import Cursor, SkipReason
-from headrace.stream.log import LogLimits
-from headrace.stream.registry import Stream, StreamRegistry
-from headrace.telemetry.metrics import ServerMetrics
 
 CHUNK_SIZE = 4096
 ASYNCIO = LOOP_FACTORIES["asyncio"]

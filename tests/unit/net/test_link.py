@@ -10,6 +10,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+
+from headrace.net import link as link_module
+from headrace.net.link import MAX_REPLY_BYTES, RECEIVE_BYTES, Link, tune
 from tests.helpers.loops import LoopFactory, on_both_loops, run
 from tests.helpers.sockets import (
     descriptor_of,
@@ -22,9 +25,6 @@ from tests.helpers.sockets import (
     unix_pair,
 )
 from tests.helpers.waiting import eventually_async, turns
-
-from headrace.net import link as link_module
-from headrace.net.link import MAX_REPLY_BYTES, RECEIVE_BYTES, Link, tune
 
 MakePair = Callable[[], tuple[socket.socket, socket.socket]]
 on_both_pairs = pytest.mark.parametrize("make_pair", [unix_pair, tcp_pair], ids=["unix", "tcp"])

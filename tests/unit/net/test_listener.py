@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from headrace.net.listener import Listener, ListenError, bind, format_address
 from tests.helpers.loops import LoopFactory, on_both_loops, run
 from tests.helpers.sockets import descriptor_of, open_descriptors
 from tests.helpers.waiting import DEADLINE_S, eventually_async, turns
-
-from headrace.net.listener import Listener, ListenError, bind, format_address
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -129,9 +129,7 @@ def tls_error(reason: str | None, kind: type[ssl.SSLError] = ssl.SSLError) -> ss
         (tls_error(None, ssl.SSLEOFError), ErrorClass.TLS, "TLS failed: [SSL] something"),
     ],
 )
-def test_an_error_of_the_system_is_told_by_what_it_means(
-    error: OSError, error_class: ErrorClass, message: str
-) -> None:
+def test_an_error_of_the_system_is_told_by_what_it_means(error: OSError, error_class: ErrorClass, message: str) -> None:
     told = of_os_error(error)
     assert (told.error_class, str(told)) == (error_class, message)
 

@@ -8,6 +8,10 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headrace.protocol import media
+from headrace.stream.cursor import Cursor, SkipReason
+from headrace.stream.log import NO_POSITION, Entry, LogLimits, StreamLog
 from tests.helpers.media_bytes import (
     AAC_CONFIG,
     AAC_CONFIG_44100,
@@ -30,10 +34,6 @@ from tests.helpers.media_bytes import (
     track_inter_frame,
     track_keyframe,
 )
-
-from headrace.protocol import media
-from headrace.stream.cursor import Cursor, SkipReason
-from headrace.stream.log import NO_POSITION, Entry, LogLimits, StreamLog
 
 ALL = 1 << 30
 PREFACE = [METADATA, AVC_CONFIG, AAC_CONFIG]

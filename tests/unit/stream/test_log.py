@@ -8,6 +8,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from headrace.protocol import media
+from headrace.stream.log import NO_POSITION, Entry, LogLimits, StreamLog
 from tests.helpers.media_bytes import (
     AAC_CONFIG,
     AAC_CONFIG_44100,
@@ -33,9 +36,6 @@ from tests.helpers.media_bytes import (
     track_inter_frame,
     track_keyframe,
 )
-
-from headrace.protocol import media
-from headrace.stream.log import NO_POSITION, Entry, LogLimits, StreamLog
 
 WRAP = 1 << 32
 TRIM_BATCH = 32  # this many messages may be older than asked: they are dropped together

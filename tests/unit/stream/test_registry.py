@@ -8,6 +8,11 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from headrace.errors import StreamError, UsageError
+from headrace.stream.cursor import Cursor
+from headrace.stream.log import LogLimits
+from headrace.stream.registry import Stream, StreamRegistry, StreamState
 from tests.helpers.media_bytes import (
     AAC_CONFIG,
     AUDIO,
@@ -20,11 +25,6 @@ from tests.helpers.media_bytes import (
     inter_frame,
     keyframe,
 )
-
-from headrace.errors import StreamError, UsageError
-from headrace.stream.cursor import Cursor
-from headrace.stream.log import LogLimits
-from headrace.stream.registry import Stream, StreamRegistry, StreamState
 
 GRACE_S = 5.0
 WRAP = 1 << 32
