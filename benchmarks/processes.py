@@ -28,7 +28,9 @@ class ServerProcess:
     """`headrace serve` on a free loopback port."""
 
     def __init__(self, *flags: str, cores: set[int] | None = None) -> None:
-        command = [sys.executable, "-m", "headrace", "serve", "-listen", "127.0.0.1:0", "-log-format", "json", *flags]
+        self._data = tempfile.TemporaryDirectory()
+        command = [sys.executable, "-m", "headrace", "serve", "-listen", "127.0.0.1:0", "-log-format", "json"]
+        command += ["-data-dir", self._data.name, *flags]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.http_port = 0
@@ -68,6 +70,7 @@ class ServerProcess:
         self.process.terminate()
         self.process.wait(10)
         self._drain.wait(10)
+        self._data.cleanup()
 
 
 def last_json(text: str) -> dict[str, Any]:

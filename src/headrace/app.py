@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 
 from headrace import __version__, logs
 from headrace.control import Control
@@ -19,11 +20,16 @@ from headrace.relay.config import DestinationConfig, from_urls, load_file
 from headrace.relay.service import RelayService, merge
 from headrace.server.server import Server
 from headrace.stream.registry import Stream
+from headrace.telemetry.event_log import EventLog
+from headrace.telemetry.events import ServerStarted, ServerStopped
+from headrace.telemetry.identity import load_identity
+from headrace.telemetry.proof import emit_nothing
 from headrace.units import without_key
 
 # Everything must be over within 5 s of a SIGTERM; recordings get what the sessions leave.
 _RECORDINGS_CLOSE_S = 2.0
 _SESSIONS_CLOSE_S = 2.0
+_EVENTS_CLOSE_S = 0.5
 
 
 def run(options: ServeOptions) -> int:
@@ -47,7 +53,10 @@ async def _serve(options: ServeOptions, destinations: list[DestinationConfig]) -
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
 
-    recordings = RecordingService(options.record_dir, segment_duration_s=options.segment_duration_s)
+    event_log = _open_event_log(options)
+    emit = event_log.emit if event_log is not None else emit_nothing
+    emit(ServerStarted(version=__version__))
+    recordings = RecordingService(options.record_dir, segment_duration_s=options.segment_duration_s, emit=emit)
 
     def stream_started(stream: Stream) -> None:
         relay.stream_started(stream)
@@ -59,9 +68,16 @@ async def _serve(options: ServeOptions, destinations: list[DestinationConfig]) -
         grace_s=options.publisher_grace_s,
         max_lag_s=options.max_lag_s,
         on_stream=stream_started,
+        emit=emit,
+        viewer_name=_viewer_naming(options, event_log),
+        stream_id_prefix=f"{event_log.identity.node}.{event_log.boot}." if event_log is not None else "",
     )
     relay = RelayService(
-        destinations, fanout_of=server.fanout, retain=server.streams.retain, chunk_size=options.chunk_size
+        destinations,
+        fanout_of=server.fanout,
+        retain=server.streams.retain,
+        chunk_size=options.chunk_size,
+        emit=emit,
     )
     loop.add_signal_handler(signal.SIGHUP, _reload, options, relay)
 
@@ -90,12 +106,34 @@ async def _serve(options: ServeOptions, destinations: list[DestinationConfig]) -
         closing.append(loop.create_task(http.close()))
     await asyncio.wait(closing, timeout=_SESSIONS_CLOSE_S)
     is_clean = await recordings.close(_RECORDINGS_CLOSE_S)
+    if event_log is not None:
+        emit(ServerStopped(events_lost_total=event_log.events_lost))
+        is_clean &= event_log.close(_EVENTS_CLOSE_S)
     log.info("Stopped", **server.snapshot())
     if not is_clean:
         # A thread hangs in a dead disk, and Python would wait for it for ever; what can be saved has been.
         sys.stderr.flush()
         os._exit(0)
     return 0
+
+
+def _open_event_log(options: ServeOptions) -> EventLog | None:
+    """The event log, unless it is off or cannot be: a relay without telemetry is better than no relay."""
+    if not options.telemetry:
+        return None
+    try:
+        return EventLog(options.data_dir, load_identity(options.data_dir))
+    except OSError as error:
+        get_logger(__name__).error("Event log failed", path=str(options.data_dir), error=error.strerror)
+        return None
+
+
+def _viewer_naming(options: ServeOptions, event_log: EventLog | None) -> Callable[[str], str]:
+    if event_log is None:
+        return lambda remote: ""
+    if options.store_addresses:
+        return lambda remote: remote.rpartition(":")[0]
+    return event_log.identity.viewer
 
 
 def _destinations(options: ServeOptions) -> list[DestinationConfig]:

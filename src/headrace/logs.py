@@ -48,9 +48,7 @@ _COLOURS = {"debug": "\x1b[34m", "info": "\x1b[32m", "warn": "\x1b[33m", "error"
 _BOLD, _DIM, _CYAN, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[0m"
 
 
-def configure(
-    level: str, fmt: str, stream: TextIO | None = None, *, clock: Callable[[], float] = time.time
-) -> None:
+def configure(level: str, fmt: str, stream: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> None:
     """Send every line at `level` or above to `stream` (standard error when None) as `json` or `text`.
 
     Loggers that were bound before keep what was configured then. Warnings and errors of the standard

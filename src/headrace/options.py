@@ -68,6 +68,15 @@ class ServeOptions:
     http_port: int | None = None
     """None turns the HTTP side off."""
 
+    data_dir: Path = Path("data")
+    """Where the event log and the pipeline's tables are kept."""
+
+    telemetry: bool = True
+    """Write the event log."""
+
+    store_addresses: bool = False
+    """Keep viewers' addresses in the event log instead of a keyed hash of each."""
+
     api_token: str | None = field(default=None, repr=False)
     """What a call that changes something must show; without one, such calls are for this machine only."""
 
@@ -190,6 +199,15 @@ def _truth() -> ValueKind:
         return text == "true"
 
     return ValueKind(parse=parse, expected="true or false", metavar="[true|false]", bare="true")
+
+
+def _on_or_off() -> ValueKind:
+    def parse(text: str) -> bool:
+        if text not in ("on", "off"):
+            raise ConfigError(f"found {quoted(text)}, expected on or off")
+        return text == "on"
+
+    return ValueKind(parse=parse, expected="on or off", metavar="on|off")
 
 
 def _folder() -> ValueKind:
@@ -345,6 +363,30 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         kind=_duration_or_off(),
         default="off",
         help="Split recordings at the first keyframe after this long, such as 30s or 5m.",
+    ),
+    Flag(
+        name="data-dir",
+        group="Telemetry",
+        fields=("data_dir",),
+        kind=_folder(),
+        default="data",
+        help="Where the event log and the tables made from it are kept.",
+    ),
+    Flag(
+        name="telemetry",
+        group="Telemetry",
+        fields=("telemetry",),
+        kind=_on_or_off(),
+        default="on",
+        help="The event log: what happened, a sample a second, and what each destination got. on or off.",
+    ),
+    Flag(
+        name="store-addresses",
+        group="Telemetry",
+        fields=("store_addresses",),
+        kind=_truth(),
+        default="false",
+        help="Keep viewers' addresses in the event log; otherwise only a keyed hash of each.",
     ),
     Flag(
         name="log-level",

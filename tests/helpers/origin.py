@@ -11,6 +11,9 @@ from types import TracebackType
 from typing import Any, cast
 
 from headrace import logs
+from headrace.protocol.client import ClientConnection, Role
+from headrace.protocol.handshake import NONCE_BYTES
+from headrace.protocol.messages import Message
 from headrace.relay.config import DestinationConfig, read_destination
 from headrace.relay.feed import Feed, FeedState
 from headrace.relay.service import Destination, RelayService
@@ -19,7 +22,7 @@ from headrace.server.session import Session
 from headrace.stream.log import LogLimits
 from headrace.stream.registry import Stream
 from tests.helpers.far_end import FarEnd
-from tests.helpers.media_bytes import Sent
+from tests.helpers.media_bytes import AUDIO, DATA, VIDEO, Sent
 from tests.helpers.waiting import eventually_async
 
 # Every destination of these tests has it, and it must be in no line, page or error.
@@ -57,6 +60,8 @@ class Origin:
             configs, fanout_of=self.server.fanout, retain=self.server.streams.retain, chunk_size=chunk_size
         )
 
+        self._port: int | None = None
+
     async def __aenter__(self) -> Origin:
         return self
 
@@ -64,6 +69,12 @@ class Origin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.gather(self.server.close(), self.relay.close())
+
+    def listen(self) -> int:
+        """The port that viewers connect to."""
+        if self._port is None:
+            self._port = int(self.server.listen("127.0.0.1", 0)[0].rpartition(":")[2])
+        return self._port
 
     def publish(self, name: str = "cam", app: str = "live") -> Stream:
         return self.server.publish(app, name, cast(Session, Publisher()))
@@ -83,9 +94,51 @@ class Origin:
         await eventually_async(lambda: self._state(key, name) is state, f"{name} to be {state.value}")
         return self.feed(key, name)
 
+    async def until_over(self, key: str = "live/cam", name: str = "out") -> None:
+        """Once the feed has said goodbye and is gone."""
+        await eventually_async(lambda: key not in self.out(name).feeds, f"the feed of {key} to be over")
+
     def _state(self, key: str, name: str) -> FeedState | None:
         feed = self.out(name).feeds.get(key)
         return feed.state if feed is not None else None
+
+
+class Viewer:
+    """A player on the origin, over a real connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> None:
+        self.media: list[Sent] = []
+        self._reader, self._writer = reader, writer
+        self._protocol = ClientConnection(
+            role=Role.PLAY, app="live", tc_url="rtmp://origin/live", name=name, nonce=bytes(NONCE_BYTES), epoch_ms=0
+        )
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    @classmethod
+    async def of(cls, origin: Origin, name: str = "cam") -> Viewer:
+        return cls(*await asyncio.open_connection("127.0.0.1", origin.listen()), name)
+
+    async def until_media(self, count: int) -> list[Sent]:
+        await eventually_async(lambda: len(self.media) >= count, f"{count} messages at a viewer")
+        return self.media
+
+    async def close(self) -> None:
+        self._writer.transport.abort()
+        await asyncio.wait((self._task,))
+
+    async def _watch(self) -> None:
+        data = b""
+        try:
+            while True:
+                for event in self._protocol.receive_data(data) if data else ():
+                    if isinstance(event, Message) and event.type_id in (AUDIO, VIDEO, DATA):
+                        self.media.append(Sent(event.type_id, event.timestamp_ms, event.payload))
+                self._writer.write(self._protocol.data_to_send())
+                data = await self._reader.read(1 << 16)
+                if not data:
+                    return
+        except OSError:
+            pass  # closed by the test
 
 
 def append(stream: Stream, sent: Iterable[Sent]) -> list[Sent]:

@@ -28,13 +28,15 @@ RECIPES: Mapping[str, str] = {
     "h264_only": f"{_PICTURE} -t 4 {_X264} -tune zerolatency -g 25",
     "h264_small": f"{_BOTH} -t 4 -s 320x180 {_X264} -tune zerolatency -g 25 {_AAC}",
     "h264_b_frames": f"{_BOTH} -t 4 {_X264} -preset veryfast -g 50 -bf 3 {_AAC}",
+    "h264_nine_seconds": f"{_BOTH} -t 9 -s 320x180 {_X264} -tune zerolatency -g 25 {_AAC}",
     "h264_long_gop": f"{_BOTH} -t 30 -s 320x180 {_X264} -tune zerolatency -g 750 {_AAC}",
-    # 8 Mbit/s: fills the socket buffers of a player that does not read. Nine seconds and not ten, because FFmpeg
-    # closes with a reset, and loses what it has not sent, if an acknowledgement (one per 2.5 MB) comes at the end.
+    # 8 Mbit/s: fills the socket buffers of a player that does not read. Nine seconds and not ten: FFmpeg reads once
+    # in ten packets and, if an acknowledgement (one per 2.5 MB) lies unread, closes with a reset and loses the rest.
     "h264_heavy": f"{_BOTH} -t 9 {_X264} -tune zerolatency -g 25 -b:v 8M -minrate 8M -maxrate 8M -bufsize 1M "
     f"-x264-params nal-hrd=cbr {_AAC}",
     "h264_mp3": f"{_BOTH} -t 4 {_X264} -tune zerolatency -g 25 -c:a libmp3lame",
     "aac_only": f"{_TONE} -t 4 {_AAC}",
+    "aac_nine_seconds": f"{_TONE} -t 9 {_AAC}",
     "hevc_aac": f"{_BOTH} -t 4 -c:v libx265 -preset ultrafast -x265-params log-level=error:keyint=25:bframes=2 {_AAC}",
     "av1_aac": f"{_BOTH} -t 3 -s 320x180 -c:v libaom-av1 -usage realtime -cpu-used 8 -g 25 {_AAC}",
     "vp9_aac": f"{_BOTH} -t 3 -s 320x180 -c:v libvpx-vp9 -deadline realtime -cpu-used 8 -g 25 {_AAC}",

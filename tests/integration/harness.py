@@ -25,7 +25,15 @@ SECRET = "s3cret-0c4f"
 # A player may lag by all of a clip that is pushed through as fast as it goes; tests of lag say otherwise.
 PATIENT = ("-max-lag", "60s")
 
+SERVE = (sys.executable, "-m", "headrace", "serve")
+
 _AnyChild = TypeVar("_AnyChild", bound=Child)
+
+
+def server_environment() -> dict[str, str]:
+    """With our sources, installed or not."""
+    path = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path}
 
 
 class ServerProcess(Child):
@@ -34,9 +42,8 @@ class ServerProcess(Child):
     def __init__(
         self, name: str, *flags: str | Path, listen: str = "127.0.0.1:0", env: Mapping[str, str] | None = None
     ) -> None:
-        path = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
-        command = [sys.executable, "-m", "headrace", "serve", "-listen", listen, "-log-format", "json", *flags]
-        super().__init__(name, command, env={**os.environ, "PYTHONPATH": path, **(env or {})})
+        flags = ("-listen", listen, "-log-format", "json", *flags)
+        super().__init__(name, [*SERVE, *flags], env={**server_environment(), **(env or {})})
         self.expected_errors: set[str] = set()  # messages that a test provokes at level error
         self._parsed: list[dict[str, Any]] = []
         self._parsed_lines = 0
@@ -169,7 +176,9 @@ class Stage:
     def server(
         self, *flags: str | Path, listen: str = "127.0.0.1:0", env: Mapping[str, str] | None = None
     ) -> ServerProcess:
-        server = self._add(ServerProcess(self._name("server"), *flags, listen=listen, env=env))
+        name = self._name("server")
+        data = ("-data-dir", self.folder / f"{name.replace(' ', '-')}-data")
+        server = self._add(ServerProcess(name, *data, *flags, listen=listen, env=env))
         server.wait_for_log("Listening")
         return server
 
@@ -207,7 +216,8 @@ class Stage:
         return self._add(Player(name, command, listing))
 
     def run(self, name: str, *command: str | Path) -> Child:
-        return self._add(Child(self._name(name), command))
+        """Any other process; the environment is that of a server."""
+        return self._add(Child(self._name(name), command, env=server_environment()))
 
     def on_close(self, close: Callable[[], None]) -> None:
         """Something else to be closed before the processes are ended: a socket, a mount."""

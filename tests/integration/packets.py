@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -145,7 +146,7 @@ def assert_suffix(got: Sequence[Packet], sent: Sequence[Packet], what: str) -> i
 
 
 def assert_monotonic(packets: Sequence[Packet], what: str) -> None:
-    for before, after in zip(packets, packets[1:], strict=False):
+    for before, after in pairwise(packets):
         assert _ms(before) < _ms(after), f"{what}: {after} came after {before}"
 
 

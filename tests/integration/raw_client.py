@@ -129,9 +129,11 @@ class RawClient:
     # The end --------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Unpublish, or stop playing; then close."""
+        """Unpublish, or stop playing; then close, as politely as TCP knows: no byte of either side is lost."""
         self._connection.finish()
         self._send()
+        self._socket.shutdown(socket.SHUT_WR)
+        self.receive_until(lambda: self.is_closed, "close")
         self.close()
 
     def close(self) -> None:

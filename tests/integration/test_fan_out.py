@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -118,7 +119,7 @@ def test_a_stalled_player_delays_nobody_and_skips_to_a_keyframe(stage: Stage, cl
     frames = [tag for tag in stalled.receive_all() if tag.type_id == VIDEO and tag.is_frame]
     sent = [tag for tag in clip.tags if tag.type_id == VIDEO and tag.is_frame]
     places = [sent.index(frame) for frame in frames]
-    holes = [after for before, after in zip(places, places[1:], strict=False) if after != before + 1]
+    holes = [after for before, after in pairwise(places) if after != before + 1]
     assert holes, "nine seconds of 8 Mbit/s fitted into the buffers of a socket that was not read"
     assert all(sent[place].is_keyframe for place in holes)
     skipped = server.wait_for_log("Subscriber removed", count=3)["skipped"]

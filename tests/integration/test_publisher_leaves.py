@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from datetime import datetime
+from itertools import pairwise
 
 import pytest
 
@@ -49,12 +50,11 @@ def test_players_go_on_when_a_killed_publisher_is_back_within_the_grace(stage: S
     assert_monotonic(got.video, "video")
     assert_monotonic(got.audio, "audio")
     assert len(server.logged("Subscriber added")) == 1
-    # The clip, cut somewhere; after the cut the clip from its first keyframe.
-    sent = packets_of(clip.path)
-    hashes = [packet.digest for packet in got.video]
-    starts = [index for index, digest in enumerate(hashes) if digest == sent.video[0].digest]
-    assert hashes[starts[-1] :] == [packet.digest for packet in sent.video * 3][: len(hashes) - starts[-1]]
-    assert len(starts) >= 1
+    # The clip over and over, cut once at most, and after the cut it begins again with its first keyframe.
+    digests = [packet.digest for packet in packets_of(clip.path).video]
+    places = [digests.index(packet.digest) for packet in got.video]
+    jumps = [after for before, after in pairwise(places) if after != (before + 1) % len(digests)]
+    assert jumps in ([], [0])
 
 
 def test_players_end_when_the_publisher_stays_away(stage: Stage, clips: ClipLibrary) -> None:
@@ -98,8 +98,8 @@ def _publish_until_accepted(stage: Stage, server: ServerProcess, clips: ClipLibr
     """As an encoder does: try again after each refusal."""
     end_s = time.monotonic() + DEADLINE_S
     while time.monotonic() < end_s:
-        publisher = stage.publish(clips["h264_aac"], server.url(), loops=True)
         refused = len(server.logged("Publish refused"))
+        publisher = stage.publish(clips["h264_aac"], server.url(), loops=True)
 
         def answered(refused: int = refused) -> bool | None:
             is_accepted, refusals = server.logged("Publisher is back"), server.logged("Publish refused")
@@ -129,9 +129,7 @@ def test_players_end_at_once_when_the_publisher_unpublishes(stage: Stage, clips:
     publisher.wait()
 
 
-def test_a_reset_connection_is_noticed_at_once_and_what_came_before_it_counts(
-    stage: Stage, clips: ClipLibrary
-) -> None:
+def test_a_reset_connection_is_noticed_at_once_and_what_came_before_it_counts(stage: Stage, clips: ClipLibrary) -> None:
     """FFmpeg resets when it closes with an acknowledgement unread. The reset and the last bytes before it come
     together here, because the server sleeps meanwhile."""
     clip = clips["aac_only"]

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+
 from tests.fuzz import fuzz_protocol
 from tests.unit.protocol import test_chunks, test_commands, test_messages, test_metadata, test_server, wire
 

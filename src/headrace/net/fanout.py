@@ -7,11 +7,12 @@ and then goes on from its own cursor: nobody waits for anybody.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headrace.net.link import Link
+from headrace.protocol import media
 from headrace.stream.cursor import Cursor, SkipReason
-from headrace.stream.log import MESSAGE_STREAM_ID
+from headrace.stream.log import MESSAGE_STREAM_ID, Entry
 from headrace.stream.registry import Stream
 from headrace.telemetry.metrics import ServerMetrics
 
@@ -25,6 +26,7 @@ class Player:
     __slots__ = (
         "batch_position",
         "cursor",
+        "first_picture_s",
         "is_ending",
         "is_paused",
         "is_plain",
@@ -50,6 +52,7 @@ class Player:
         self.message_stream_id = message_stream_id
         self.on_ended = on_ended
         self.messages = 0
+        self.first_picture_s: float | None = None  # when its first keyframe, or without video its first frame, left
         self.batch_position = cursor.position  # where the last batch began that its socket did not take at once
         self.is_paused = False
         self.is_ending: str | None = None
@@ -138,6 +141,8 @@ class Fanout:
                     link.fail(error)
                     continue
                 cursor.position = stop
+                if player.first_picture_s is None and self._has_picture(log.entries(start, stop)):
+                    player.first_picture_s = self._loop.time()
                 player.messages += count
                 served += 1
                 if sent == size:
@@ -180,6 +185,8 @@ class Fanout:
             else:
                 data = b"".join([entry.encode(self._chunk_size, player.message_stream_id) for entry in entries])
             player.messages += len(entries)
+            if player.first_picture_s is None and self._has_picture(entries):
+                player.first_picture_s = self._loop.time()
             self._metrics.messages_relayed += len(entries)
             self._metrics.bytes_relayed += len(data)
             link.offer(data)
@@ -189,6 +196,10 @@ class Fanout:
         if player.is_ending is not None and not link.is_blocked and is_done:
             self.detach(player)
             player.on_ended(player.is_ending)
+
+    def _has_picture(self, entries: Sequence[Entry]) -> bool:
+        wanted = media.KEYFRAME if self._log.has_video else media.FRAME
+        return any(entry.flags & wanted for entry in entries)
 
     def pause(self, player: Player, is_paused: bool) -> None:
         player.is_paused = is_paused

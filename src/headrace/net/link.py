@@ -7,6 +7,7 @@ place was measured 20 to 75 % dearer per sent message.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import time
@@ -285,4 +286,6 @@ class Link:
 
 
 def _describe(error: OSError) -> str:
+    if error.errno == errno.EPIPE:
+        return "closed by peer"  # noticed by writing to it, not by reading
     return (error.strerror or type(error).__name__).lower()

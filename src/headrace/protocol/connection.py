@@ -7,7 +7,7 @@ caller iterates, so that its answer to one (accepting a connect, say) is in forc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from headrace.protocol import messages
 from headrace.protocol.chunks import ChunkReader, encode_message
@@ -21,8 +21,6 @@ DEFAULT_WINDOW_BYTES = 2_500_000
 
 # Before publishing is granted a peer has only commands to send; this bounds what it can make us hold.
 MAX_COMMAND_BYTES = 256 * 1024
-
-EventT = TypeVar("EventT", covariant=True)
 
 
 class Handshake(Protocol):

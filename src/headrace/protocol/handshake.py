@@ -63,7 +63,7 @@ def _sign(packet: bytes, scheme: int, key: bytes) -> tuple[bytes, bytes]:
 
 def _reply(nonce: bytes, peer_digest: bytes, key: bytes) -> bytes:
     """S2 or C2 of the digest form: random bytes signed with a key made from the peer's digest."""
-    body = nonce[: PACKET_BYTES - _DIGEST_BYTES].ljust(PACKET_BYTES - _DIGEST_BYTES, b"\0")
+    body = nonce[: PACKET_BYTES - _DIGEST_BYTES]
     return body + _hmac(_hmac(key + _CRUD, peer_digest), body)
 
 

@@ -17,15 +17,18 @@ from enum import Enum
 from pathlib import Path
 
 from headrace.logs import get_logger
-from headrace.record.writer import FileStarted, RecordingWriter
+from headrace.record.writer import FileFinished, FileStarted, RecordingWriter
 from headrace.stream.cursor import Cursor, SkipReason
 from headrace.stream.registry import Stream, StreamState
+from headrace.telemetry.events import RecordingClosed, RecordingOpened
+from headrace.telemetry.proof import DeliveryProof, Emit, emit_nothing
 
 # Handing a batch to a thread costs the loop 30 µs and a wake-up when it is done: six times a second, not once per
 # message. It is also how much of a recording a kill -9 costs.
 GATHER_S = 0.15
 # 50 Mbit/s in that time. A longer batch would only hold the interpreter for longer while it is put together.
 MAX_BATCH_BYTES = 1 << 20
+_PROOF_S = 1.0  # the event log is told once a second what was written
 
 
 @dataclass(slots=True)
@@ -65,8 +68,10 @@ class Recorder:
         gather_s: float = GATHER_S,
         max_batch_bytes: int = MAX_BATCH_BYTES,
         on_closed: Callable[[Recorder], None] | None = None,
+        emit: Emit = emit_nothing,
     ) -> None:
         self.stream = stream
+        self._emit = emit
         self.totals = RecordingTotals()
         self.state = RecorderState.IDLE
         self.path: Path | None = None  # the file being written, once there is one
@@ -82,6 +87,15 @@ class Recorder:
         self._end_position: int | None = None  # where to stop; None while the stream lives
         self._is_behind = False  # the last batch did not take everything
         self._cursor = Cursor(stream.log, on_skip=self._skipped)
+        self._proven_s = 0.0
+        self._proof = DeliveryProof(
+            emit,
+            reader="recorder",
+            name="recorder",
+            stream=stream.key,
+            stream_id=stream.id,
+            start=self._cursor.position,
+        )
         stream.add_listener(self)
         if stream.state is StreamState.ENDED:
             self.stop()
@@ -166,6 +180,7 @@ class Recorder:
             if isinstance(event, FileStarted):
                 self.path = event.path
                 self._log.info("Recording started", path=str(event.path))
+                self._emit(RecordingOpened(path=str(event.path), stream=self.stream.key, stream_id=self.stream.id))
             else:
                 self._log.info(
                     "Recording finished",
@@ -174,11 +189,28 @@ class Recorder:
                     duration_s=event.duration_s,
                     tags=event.tags,
                 )
+                self._tell_closed(event)
         if future.cancelled():
             error = asyncio.CancelledError("the recording service was closed")
         if error is not None:
             self._fail(error)
+        elif self._end_position is not None or self._loop.time() - self._proven_s >= _PROOF_S:
+            self._proven_s = self._loop.time()
+            self._proof.delivered_until(self._cursor.position)
         return error is None
+
+    def _tell_closed(self, event: FileFinished, error: str | None = None) -> None:
+        self._emit(
+            RecordingClosed(
+                path=str(event.path),
+                stream=self.stream.key,
+                stream_id=self.stream.id,
+                bytes_total=event.size_bytes,
+                tags_total=event.tags,
+                duration_ms=round(event.duration_s * 1000),
+                error=error,
+            )
+        )
 
     def _fail(self, error: BaseException) -> None:
         self.totals.errors += 1
@@ -188,6 +220,10 @@ class Recorder:
         # Anything but an error of the disk is a mistake of ours, and no reason to take the relay down.
         is_ours = not isinstance(error, (OSError, asyncio.CancelledError))
         self._log.error("Recording failed", path=str(path), error=reason, exc_info=error if is_ours else None)
+        self._proof.end(self.stream.log.tail, "error")
+        if self.path is not None:
+            totals = self.totals
+            self._tell_closed(FileFinished(self.path, totals.size_bytes, totals.tags, 0.0), error=reason)
         self._close()
 
     def _close(self) -> None:
@@ -201,6 +237,7 @@ class Recorder:
 
     def _skipped(self, reason: SkipReason, start: int, stop: int) -> None:
         self.totals.skipped[reason] += stop - start
+        self._proof.skipped(reason.value, start, stop)
         if reason is SkipReason.EVICTED:
             # Rare by itself: the log must have been replaced whole before it can happen again.
             self._log.warning("Recording skipped", reason=reason.value, messages=stop - start)

@@ -16,6 +16,7 @@ from headrace.errors import UsageError
 from headrace.record.recorder import GATHER_S, MAX_BATCH_BYTES, Recorder, RecordingTotals
 from headrace.record.writer import RecordingWriter
 from headrace.stream.registry import Stream
+from headrace.telemetry.proof import Emit, emit_nothing
 
 # A write to the page cache takes well under a millisecond, so a few threads serve hundreds of recordings.
 # More than one, because one file on a network file system may hang. Threads start when first needed.
@@ -34,7 +35,9 @@ class RecordingService:
         gather_s: float = GATHER_S,
         max_batch_bytes: int = MAX_BATCH_BYTES,
         threads: int = WRITER_THREADS,
+        emit: Emit = emit_nothing,
     ) -> None:
+        self._emit = emit
         self._directory = directory
         self._segment_duration_s = segment_duration_s
         self._wall_time = wall_time
@@ -82,6 +85,7 @@ class RecordingService:
             gather_s=self._gather_s,
             max_batch_bytes=self._max_batch_bytes,
             on_closed=self._recorder_closed,
+            emit=self._emit,
         )
         self._recorders[stream] = recorder
         return recorder

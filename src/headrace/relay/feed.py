@@ -25,6 +25,8 @@ from headrace.relay.session import DestinationSession, RedirectedError, open_ses
 from headrace.relay.target import Target, parse_target
 from headrace.stream.cursor import Cursor, SkipReason
 from headrace.stream.registry import Stream, StreamState
+from headrace.telemetry.events import DestinationSample, DestinationState
+from headrace.telemetry.proof import DeliveryProof, Emit, emit_nothing
 
 MAX_LAG_S = 30.0  # a destination may fall this far behind before it skips to the newest keyframe
 STALLED_S = 15.0  # bytes wait and the far end takes none: a new connection is the better bet
@@ -84,11 +86,22 @@ class Feed:
         chunk_size: int,
         on_over: Callable[[Feed], None],
         after: asyncio.Task[None] | None = None,
+        emit: Emit = emit_nothing,
     ) -> None:
         self.config = config
         self.stream = stream
-        self.state = FeedState.DISCONNECTED
         self.last_error: RelayError | None = None
+        self._state = FeedState.DISCONNECTED
+        self._emit = emit
+        self._proof = DeliveryProof(
+            emit,
+            reader="destination",
+            name=config.name,
+            stream=stream.key,
+            stream_id=stream.id,
+            start=stream.log.tail,
+        )
+        self._sampled = FeedTotals()
         self.last_send_s: float | None = None  # loop time
         self.time_to_first_media_s: float | None = None
         self._fanout = fanout
@@ -114,10 +127,32 @@ class Feed:
         self._position: int | None = None  # where the next connection goes on
         self._use_backup = False
         self._redirect: Target | None = None
-        self._report_s = self._loop.time()
+        self._report_s = self._sampled_s = self._loop.time()
         self._task = self._loop.create_task(self._run(), name=f"feed {config.name} {stream.key}")
 
     # From outside ---------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> FeedState:
+        return self._state
+
+    def _enter(self, state: FeedState) -> None:
+        if state is self._state:
+            return
+        self._state = state
+        has_failed = state in (FeedState.WAITING, FeedState.ERROR) and self.last_error is not None
+        self._emit(
+            DestinationState(
+                destination=self.config.name,
+                url=self.target.shown,
+                stream=self.stream.key,
+                stream_id=self.stream.id,
+                state=state.value,
+                attempt=self._attempt,
+                error=str(self.last_error) if has_failed else None,
+                error_class=self.last_error.error_class.value if has_failed and self.last_error else None,
+            )
+        )
 
     @property
     def target(self) -> Target:
@@ -129,6 +164,8 @@ class Feed:
 
     def stop(self) -> None:
         """End it: the far end is told that the stream is over."""
+        if self._task.done():
+            self._give_up_rest()  # given up before: the rest of the stream was not for it
         self._stop.set()
 
     async def wait_over(self) -> None:
@@ -157,9 +194,31 @@ class Feed:
                 self._redirects = 0
             if now_s - self._connected_s > STABLE_S:
                 self._attempt = 0
+            self._proof.delivered_until(self._taken_position(session, self._player))
+        self._sample(now_s)
         if now_s - self._report_s >= REPORT_INTERVAL_S:
             self._report_s = now_s
             self._log.info("Destination report", **self._report_fields(now_s))
+
+    def _sample(self, now_s: float) -> None:
+        totals, before = self.totals, self._sampled
+        player = self._player
+        self._emit(
+            DestinationSample(
+                destination=self.config.name,
+                stream=self.stream.key,
+                stream_id=self.stream.id,
+                interval_ms=round((now_s - self._sampled_s) * 1000),
+                state=self.state.value,
+                flowing=self._flow(now_s)[0],
+                bytes=totals.bytes_sent - before.bytes_sent,
+                messages=totals.messages_sent - before.messages_sent,
+                dropped=dict(totals.dropped - before.dropped),
+                queue_age_ms=player.cursor.lag_ms if player is not None else 0,
+                position=player.cursor.position if player is not None else self._position or 0,
+            )
+        )
+        self._sampled, self._sampled_s = totals, now_s
 
     def _note_sent(self, session: DestinationSession, player: Player, now_s: float) -> None:
         """Media went out since this was last called? Answers to pings alone are none."""
@@ -174,6 +233,8 @@ class Feed:
     def snapshot(self) -> dict[str, Any]:
         """All there is to know, without secrets."""
         now_s = self._loop.time()
+        if self._session is not None and self._player is not None:
+            self._note_sent(self._session, self._player, now_s)
         totals = self.totals
         flowing, slow_side = self._flow(now_s)
         return {
@@ -254,12 +315,12 @@ class Feed:
         finally:
             self._give_up_rest()
             if self.state is not FeedState.ERROR:
-                self.state = FeedState.DISCONNECTED
+                self._enter(FeedState.DISCONNECTED)
             self._on_over(self)
 
     async def _open(self) -> tuple[DestinationSession, int] | None:
         """A session that may publish; None if we were sent elsewhere."""
-        self.state = FeedState.CONNECTING
+        self._enter(FeedState.CONNECTING)
         target = self.target
         self._log.info("Destination connecting", url=target.shown)
         try:
@@ -340,10 +401,12 @@ class Feed:
         self._session = session
         self._base_bytes = self._seen_bytes = session.link.sent_bytes
         self._base_position = cursor.position
+        if self._position is None:
+            self._proof.skipped("not_connected", 0, cursor.position)
         self._seen_messages = self._skipped_here = 0
         self._skips.clear()
         self._connected_s = now_s
-        self.state = FeedState.CONNECTED
+        self._enter(FeedState.CONNECTED)
         self._finished_totals.reconnects += self._finished_totals.connects > 0
         self._finished_totals.connects += 1
         session.attach(self._fanout, self._player)
@@ -357,6 +420,8 @@ class Feed:
             return
         totals = self._finished_totals
         self._position = self._taken_position(session, player)
+        self._proof.delivered_until(self._position)
+        self._proof.forget_after(self._position)
         for reason, start, stop in self._skips:
             if start >= self._position:  # the next connection comes upon it again
                 self._skipped_here -= stop - start
@@ -400,12 +465,12 @@ class Feed:
             delay_s = policy.delay_s(self._attempt, self._pace(error), random.random())  # noqa: S311 spreads load only
         log = self._log.bind(error=str(error), error_class=error.error_class.value, attempt=self._attempt)
         if is_last and not self._use_backup:
-            self.state = FeedState.ERROR
+            self._enter(FeedState.ERROR)
             log.error("Destination given up")
             return False
         log.warn("Destination failed", retry_in_s=round(delay_s, 1))
         self._retry_s = self._loop.time() + delay_s
-        self.state = FeedState.WAITING
+        self._enter(FeedState.WAITING)
         try:
             async with asyncio.timeout(delay_s):
                 await self._stop.wait()
@@ -459,6 +524,7 @@ class Feed:
 
     def _give_up_rest(self) -> None:
         """What the log had for this destination when it was over counts as dropped, so that the sums are right."""
+        self._proof.end(self.stream.log.tail, "not_connected" if self._position is None else "disconnected")
         if self._position is not None and self._position < self.stream.log.tail:
             self._finished_totals.dropped["disconnected"] += self.stream.log.tail - self._position
             self._position = self.stream.log.tail
@@ -466,6 +532,7 @@ class Feed:
     def _skipped(self, reason: SkipReason, start: int, stop: int) -> None:
         self._finished_totals.dropped[reason.value] += stop - start
         self._skipped_here += stop - start
+        self._proof.skipped(reason.value, start, stop)
         while self._skips and self._player is not None and self._skips[0][2] <= self._player.batch_position:
             self._skips.popleft()
         self._skips.append((reason, start, stop))

@@ -13,6 +13,7 @@ from headrace.relay.config import DestinationConfig, check_unique
 from headrace.relay.feed import MAX_LAG_S, Feed, FeedState, FeedTotals
 from headrace.relay.target import Target
 from headrace.stream.registry import Stream, StreamState
+from headrace.telemetry.proof import Emit, emit_nothing
 
 _TICK_S = 1.0
 
@@ -37,8 +38,10 @@ class Destination:
         fanout_of: FanoutOf,
         chunk_size: int,
         after: asyncio.Task[None] | None = None,
+        emit: Emit = emit_nothing,
     ) -> None:
         self.config = config
+        self._emit = emit
         self._after = after  # an earlier user of the same key that still says goodbye
         self.feeds: dict[str, Feed] = {}
         self._fanout_of = fanout_of
@@ -91,6 +94,7 @@ class Destination:
                 chunk_size=self._chunk_size,
                 after=self._after,
                 on_over=self._feed_over,
+                emit=self._emit,
             )
 
     def _feed_over(self, feed: Feed) -> None:
@@ -179,7 +183,9 @@ class RelayService:
         fanout_of: FanoutOf,
         retain: Callable[[float], None],
         chunk_size: int,
+        emit: Emit = emit_nothing,
     ) -> None:
+        self._emit = emit
         self._fanout_of = fanout_of
         self._retain = retain  # logs are kept longer once there is somebody who may come back late
         self._chunk_size = chunk_size
@@ -271,7 +277,8 @@ class RelayService:
 
     def _make(self, config: DestinationConfig) -> Destination:
         self._retain(MAX_LAG_S)
-        return Destination(config, self._fanout_of, self._chunk_size, self._stopping.get(config.target))
+        after = self._stopping.get(config.target)
+        return Destination(config, self._fanout_of, self._chunk_size, after, self._emit)
 
     def _stop(self, destination: Destination) -> None:
         target = destination.config.target

@@ -48,6 +48,22 @@ class _Rates(NamedTuple):
         )
 
 
+class Counts(NamedTuple):
+    """What a publisher sent in some time."""
+
+    video_bytes: int
+    audio_bytes: int
+    messages: int
+    frames: int
+    keyframes: int
+    backward_steps: int  # timestamps that went back within a track
+    max_gap_s: float  # the longest time between two arrivals
+
+
+# A difference modulo 2^32 with this bit set is a step back.
+_BACKWARD = 1 << 31
+
+
 class MediaWatch:
     """Watches one publication."""
 
@@ -62,6 +78,14 @@ class MediaWatch:
         self.video_bytes = 0
         self.audio_bytes = 0
         self.frames = 0
+        self.video_ms: int | None = None  # the newest timestamp of each track
+        self.audio_ms: int | None = None
+        self._messages = 0
+        self._keyframes = 0
+        self._backward_steps = 0
+        self._max_gap_s = 0.0  # since the counts were last taken
+        self._arrived_s = now_s
+        self._taken = Counts(0, 0, 0, 0, 0, 0, 0.0)
         self._last_report = self._sample(now_s)
         self._samples: deque[_Sample] = deque([self._last_report], maxlen=_RATE_WINDOW_S + 1)
         self._keyframe_ms: int | None = None
@@ -71,12 +95,19 @@ class MediaWatch:
 
     def observe(self, entry: Entry, now_s: float) -> None:
         flags = entry.flags
+        self._messages += 1
+        if now_s - self._arrived_s > self._max_gap_s:
+            self._max_gap_s = now_s - self._arrived_s
+        self._arrived_s = now_s
         if entry.type_id == messages.VIDEO:
             self.video_bytes += len(entry.payload)
             if flags & media.SIDE_TRACK:
                 return  # the words are about the main picture: a second one would double its frame rate
             if flags & media.FRAME:
                 self.frames += 1
+                if self.video_ms is not None and (entry.timestamp_ms - self.video_ms) & _BACKWARD:
+                    self._backward_steps += 1
+                self.video_ms = entry.timestamp_ms
                 if flags & media.KEYFRAME:
                     self._observe_keyframe(entry)
                 elif self._first_media_s is None:
@@ -89,6 +120,10 @@ class MediaWatch:
             self.audio_bytes += len(entry.payload)
             if flags & media.SIDE_TRACK:
                 return
+            if flags & media.FRAME:
+                if self.audio_ms is not None and (entry.timestamp_ms - self.audio_ms) & _BACKWARD:
+                    self._backward_steps += 1
+                self.audio_ms = entry.timestamp_ms
             is_known = self.audio is not None and self.audio.sample_rate_hz is not None
             if flags & media.CONFIG or (not is_known and self._probe_audio):
                 self._detect_audio(entry, now_s)
@@ -126,6 +161,23 @@ class MediaWatch:
             }
         return {name: value for name, value in fields.items() if value is not None or name in ("video", "audio")}
 
+    def take_counts(self) -> Counts:
+        """What came since this was last called."""
+        totals = Counts(
+            self.video_bytes, self.audio_bytes, self._messages, self.frames, self._keyframes, self._backward_steps, 0.0
+        )
+        taken, self._taken = self._taken, totals
+        max_gap_s, self._max_gap_s = self._max_gap_s, 0.0
+        return Counts(
+            totals.video_bytes - taken.video_bytes,
+            totals.audio_bytes - taken.audio_bytes,
+            totals.messages - taken.messages,
+            totals.frames - taken.frames,
+            totals.keyframes - taken.keyframes,
+            totals.backward_steps - taken.backward_steps,
+            max_gap_s,
+        )
+
     def sample(self, now_s: float) -> None:
         """Once a second: what the current rates are computed from."""
         self._samples.append(self._sample(now_s))
@@ -156,6 +208,7 @@ class MediaWatch:
         return _Sample(now_s, self.video_bytes, self.audio_bytes, self.frames)
 
     def _observe_keyframe(self, entry: Entry) -> None:
+        self._keyframes += 1
         if self._keyframe_ms is not None:
             gap_ms = entry.media_ms - self._keyframe_ms
             self._gap_count += 1

@@ -17,7 +17,9 @@ from headrace.server.deadlines import Deadlines
 from headrace.server.session import Session
 from headrace.stream.log import LogLimits
 from headrace.stream.registry import Stream, StreamRegistry
+from headrace.telemetry.events import StreamEnded
 from headrace.telemetry.metrics import ServerMetrics
+from headrace.telemetry.proof import Emit, emit_nothing
 
 _SWEEP_S = 1.0
 _EXPIRE_S = 0.1  # grace periods end within this of their time
@@ -27,6 +29,21 @@ MAX_CONNECTIONS = 20_000
 _GOODBYE_S = 1.0
 
 StreamHook = Callable[[Stream], None]
+
+
+class _EndReporter:
+    """Tells the event log that a stream is over."""
+
+    def __init__(self, stream: Stream, emit: Emit) -> None:
+        self._stream = stream
+        self._emit = emit
+
+    def stream_appended(self) -> None:
+        pass
+
+    def stream_ended(self, reason: str) -> None:
+        stream = self._stream
+        self._emit(StreamEnded(stream=stream.key, stream_id=stream.id, reason=reason, position=stream.log.tail))
 
 
 class Server:
@@ -43,12 +60,19 @@ class Server:
         metrics: ServerMetrics | None = None,
         on_stream: StreamHook | None = None,
         max_connections: int = MAX_CONNECTIONS,
+        emit: Emit = emit_nothing,
+        viewer_name: Callable[[str], str] = lambda remote: "",
+        stream_id_prefix: str = "",
     ) -> None:
+        self.emit = emit
+        self.viewer_name = viewer_name  # how the event log calls whoever connects from an address
         self.chunk_size = chunk_size
         self.max_lag_s = max_lag_s
         self.deadlines = deadlines or Deadlines()
         self.metrics = metrics or ServerMetrics()
-        self.streams = StreamRegistry(limits=limits or LogLimits(retain_s=max_lag_s), grace_s=grace_s)
+        self.streams = StreamRegistry(
+            limits=limits or LogLimits(retain_s=max_lag_s), grace_s=grace_s, id_prefix=stream_id_prefix
+        )
         self._on_stream = on_stream
         self._max_connections = max_connections
         self._log = get_logger(__name__)
@@ -150,6 +174,7 @@ class Server:
             self._log.info("Publisher is back", conn_id=session.conn_id, stream_key=stream.key)
         else:
             self._fanouts[stream] = Fanout(self._loop, stream, self.metrics, self.chunk_size)
+            stream.add_listener(_EndReporter(stream, self.emit))
             if self._on_stream is not None:
                 self._on_stream(stream)
         return stream

@@ -19,7 +19,9 @@ from headrace.protocol.messages import Message
 from headrace.protocol.metadata import reader_form
 from headrace.protocol.server import ServerConnection
 from headrace.server.media_watch import MediaWatch
+from headrace.server.reporter import PlayRecord, SessionReporter
 from headrace.stream.cursor import Cursor, SkipReason
+from headrace.stream.log import is_metadata
 from headrace.stream.registry import Stream
 
 if TYPE_CHECKING:
@@ -29,10 +31,11 @@ if TYPE_CHECKING:
 class Publication:
     """A stream this session publishes."""
 
-    __slots__ = ("_metrics", "stream", "watch")
+    __slots__ = ("_metrics", "_report", "stream", "watch")
 
-    def __init__(self, server: Server, stream: Stream, now_s: float) -> None:
+    def __init__(self, server: Server, report: SessionReporter, stream: Stream, now_s: float) -> None:
         self.stream = stream
+        self._report = report
         self.watch = MediaWatch(now_s)
         self._metrics = server.metrics
 
@@ -46,6 +49,8 @@ class Publication:
             if form is None:
                 return
             payload = form
+            if is_metadata(payload):
+                self._report.metadata_received(self.stream, payload)
         entry = self.stream.append(message.type_id, message.timestamp_ms, payload)
         self.watch.observe(entry, now_s)
 
@@ -73,6 +78,7 @@ class Session:
         self._app = ""
         self._publications: dict[int, Publication] = {}
         self._players: dict[int, tuple[Fanout, Player]] = {}
+        self._play_records: dict[int, PlayRecord] = {}
         self._opened_s = now_s
         self._idle_since_s = now_s
         self._pinged_s = now_s
@@ -80,6 +86,7 @@ class Session:
         self._is_handshaken = False
         self._is_over = False
         self._leaving: str | None = None
+        self._report = SessionReporter(server.emit, conn_id, server.viewer_name(remote), now_s)
         self._log.info("Connection accepted", remote=remote)
         self.link = Link(loop, sock, self)
 
@@ -124,12 +131,13 @@ class Session:
             self._server.metrics.handshakes_failed += 1
         now_s = self._loop.time()
         for publication in list(self._publications.values()):
-            self._publisher_left(publication, reason)
+            self._publisher_left(publication, reason, "lost")
             self._server.publisher_lost(publication.stream, self, now_s)
         self._publications.clear()
         for message_stream_id in list(self._players):
             self._stop_playing(message_stream_id, reason)
         self._log.info("Connection closed", reason=reason, received_bytes=self._protocol.received_bytes)
+        self._report.connection_closed(reason, now_s, self._protocol.received_bytes, self.link.sent_bytes)
         self._server.session_over(self)
 
     # The server's side ----------------------------------------------------------------------------------------
@@ -188,6 +196,9 @@ class Session:
             self._tell_codecs(publication, now_s)
             if fields := publication.watch.report(now_s):
                 self._log.info("Media report", stream_key=publication.stream.key, **fields)
+            self._report.sample_publication(publication.stream, publication.watch, now_s)
+        for message_stream_id, (_, player) in self._players.items():
+            self._report.sample_play(self._play_records[message_stream_id], player, now_s)
 
     def _expire(self, deadline: str, reason: str) -> None:
         self._server.metrics.connections_closed[deadline] += 1
@@ -225,24 +236,29 @@ class Session:
             self._flush()
             self.close(f"publish refused: {error.code}")
             return
-        self._publications[event.message_stream_id] = Publication(self._server, stream, self._loop.time())
+        now_s = self._loop.time()
+        self._publications[event.message_stream_id] = Publication(self._server, self._report, stream, now_s)
+        self._report.publish_started(stream, resumed=stream.publish_count > 1, now_s=now_s)
         self._idle_since_s = 0.0
         self._protocol.accept_publish(event.message_stream_id)
 
     def _unpublished(self, event: events.Unpublished) -> None:
         publication = self._publications.pop(event.message_stream_id, None)
         if publication is not None:
-            self._publisher_left(publication, "unpublished")
+            self._publisher_left(publication, "unpublished", "unpublished")
             self._server.unpublish(publication.stream, self)
             self._settle_idle()
 
-    def _publisher_left(self, publication: Publication, reason: str) -> None:
+    def _publisher_left(self, publication: Publication, reason: str, kind: str) -> None:
         self._tell_codecs(publication, math.inf)  # one that was shorter than a sweep has not been told yet
         self._log.info("publisher disconnected", stream_key=publication.stream.key, reason=reason)
+        self._report.sample_publication(publication.stream, publication.watch, self._loop.time())
+        self._report.publish_stopped(publication.stream, kind)
 
     def _tell_codecs(self, publication: Publication, now_s: float) -> None:
         if fields := publication.watch.detected(now_s):
             self._log.info("Codec detected", stream_key=publication.stream.key, **fields)
+            self._report.codec_detected(publication.stream, fields)
 
     def _play_requested(self, event: events.PlayRequested) -> None:
         key = f"{self._app}/{event.name}"
@@ -252,6 +268,7 @@ class Session:
             stream = self._server.find(self._app, event.name)
         except StreamError as error:
             log.info("Play refused", code=error.code, reason=error.description)
+            self._report.play_refused(key, error.code)
             self._protocol.reject_play(event.message_stream_id, error.code, error.description)
             return
         self._protocol.accept_play(event.message_stream_id)
@@ -263,6 +280,8 @@ class Session:
         )
         fanout = self._server.fanout(stream)
         self._players[message_stream_id] = (fanout, player)
+        self._play_records[message_stream_id] = PlayRecord(stream, self.link.sent_bytes, self._loop.time())
+        self._report.play_started(stream)
         self._idle_since_s = 0.0
         self._server.metrics.subscribers += 1
         fanout.attach(player)
@@ -307,6 +326,7 @@ class Session:
             return
         fanout, player = found
         fanout.detach(player)
+        self._report.play_stopped(self._play_records.pop(message_stream_id), player, reason, self._loop.time())
         self._server.metrics.subscribers -= 1
         skipped = {skip.value: count for skip, count in player.cursor.skipped.items()}
         self._log.info(

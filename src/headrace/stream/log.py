@@ -102,6 +102,11 @@ def _remember(preface: dict[object, Entry], slot: object, entry: Entry) -> None:
         preface.pop(next(key for key in preface if key != _METADATA_SLOT))
 
 
+def is_metadata(payload: bytes) -> bool:
+    """Of a data message: `onMetaData`, which describes the stream, and no cue point or caption in it."""
+    return payload.startswith(_METADATA)
+
+
 def _repeat(preface: tuple[Entry, ...], timestamp_ms: int, media_ms: int) -> tuple[Entry, ...]:
     # Sequence headers take the timestamp of what follows: a jump from 0 to an hour makes some players wait for an hour.
     # Metadata takes 0: at any other time FFmpeg's demuxer makes a subtitle track of it.
@@ -143,7 +148,7 @@ class StreamLog:
         elif type_id == messages.AUDIO:
             flags = media.classify_audio(payload)
         else:
-            flags = media.METADATA if payload.startswith(_METADATA) else 0
+            flags = media.METADATA if is_metadata(payload) else 0
         self._advance(timestamp_ms, is_frame=bool(flags & media.FRAME))
         entry = Entry(self.tail, type_id, timestamp_ms, payload, flags, self.media_ms)
         self._entries.append(entry)
@@ -237,11 +242,11 @@ class StreamLog:
             drop += 1
         # Time is looked at even where a cap was passed: a log that had grown to a cap would stay there for good.
         oldest_ms = self.media_ms - limits.retain_s * 1000
-        if drop or (count > _TRIM_BATCH and entries[_TRIM_BATCH].media_ms < oldest_ms):
+        if count > _TRIM_BATCH and entries[_TRIM_BATCH].media_ms < oldest_ms:
             stop = count - 1
             keyframe = self._keyframe
-            if keyframe is not None and keyframe.media_ms > self.media_ms - _MAX_GOP_MS:
-                # Behind `drop` if a cap has just passed over it: then nothing goes by its age in this round.
+            is_kept = keyframe is not None and keyframe.position >= self.head + drop  # no cap has passed over it
+            if keyframe is not None and is_kept and keyframe.media_ms > self.media_ms - _MAX_GOP_MS:
                 stop = keyframe.position - self.head
             while drop < stop and entries[drop].media_ms < oldest_ms:
                 drop += 1

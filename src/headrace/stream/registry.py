@@ -12,7 +12,7 @@ from typing import Protocol
 
 from headrace.errors import StreamError, UsageError
 from headrace.protocol import media, messages
-from headrace.stream.log import Entry, LogLimits, StreamLog
+from headrace.stream.log import Entry, LogLimits, StreamLog, is_metadata
 
 
 class StreamListener(Protocol):
@@ -42,7 +42,8 @@ class StreamState(Enum):
 class Stream:
     """A published stream: its log, its publisher, its listeners."""
 
-    def __init__(self, app: str, name: str, limits: LogLimits, now_s: float) -> None:
+    def __init__(self, app: str, name: str, limits: LogLimits, now_s: float, stream_id: str = "") -> None:
+        self.id = stream_id  # of this one publication, whatever its name was used for before
         self.app = app
         self.name = name
         self.key = f"{app}/{name}"
@@ -81,7 +82,7 @@ class Stream:
         newest_ms = self.log.newest_ms
         if not _is_frame(type_id, payload):
             # Metadata takes 0: at any other time FFmpeg's demuxer makes a subtitle track of it.
-            return 0 if type_id == messages.DATA else newest_ms
+            return 0 if type_id == messages.DATA and is_metadata(payload) else newest_ms
         away_ms = int((self._away_s or 0.0) * 1000)
         self._away_s = None
         ahead_ms = (timestamp_ms + self._offset_ms - newest_ms) & 0xFFFFFFFF
@@ -131,7 +132,9 @@ class Published:
 class StreamRegistry:
     """All streams of a server, by key."""
 
-    def __init__(self, *, limits: LogLimits, grace_s: float) -> None:
+    def __init__(self, *, limits: LogLimits, grace_s: float, id_prefix: str = "") -> None:
+        self._id_prefix = id_prefix
+        self._count = 0
         self._limits = limits
         self._grace_s = grace_s
         self._streams: dict[str, Stream] = {}
@@ -151,7 +154,8 @@ class StreamRegistry:
             raise StreamError("NetStream.Publish.BadName", "The stream name is empty.")
         stream = self.find(app, name)
         if stream is None:
-            stream = Stream(app, name, self._limits, now_s)
+            self._count += 1
+            stream = Stream(app, name, self._limits, now_s, f"{self._id_prefix}{self._count}")
             self._streams[stream.key] = stream
             stream._publish(publisher, now_s)
             return Published(stream, is_resumed=False)

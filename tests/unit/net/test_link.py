@@ -24,7 +24,7 @@ from tests.helpers.sockets import (
     tcp_pair,
     unix_pair,
 )
-from tests.helpers.waiting import eventually_async, turns
+from tests.helpers.waiting import DEADLINE_S, eventually_async, turns
 
 MakePair = Callable[[], tuple[socket.socket, socket.socket]]
 on_both_pairs = pytest.mark.parametrize("make_pair", [unix_pair, tcp_pair], ids=["unix", "tcp"])
@@ -315,6 +315,61 @@ def test_a_peer_that_resets_ends_the_link_once(loop_factory: LoopFactory) -> Non
 
 
 @on_both_loops
+@pytest.mark.parametrize("size", [100, 30_000])
+def test_what_a_peer_sent_right_before_its_reset_is_heard_and_the_end_noticed_at_once(
+    loop_factory: LoopFactory, size: int
+) -> None:
+    async def test(rig: Rig) -> None:
+        data = numbered(size)
+        rig.peer.setblocking(True)
+        rig.peer.settimeout(DEADLINE_S)
+        rig.peer.sendall(data)
+        reset(rig.peer)
+        assert await rig.until_lost() == "connection reset by peer"
+        assert rig.handler.received == data
+
+    with_rig(loop_factory, test, lambda: tcp_pair(None))
+
+
+@on_both_loops
+def test_what_a_peer_sent_before_a_send_to_it_failed_is_heard(loop_factory: LoopFactory) -> None:
+    async def test(rig: Rig) -> None:
+        rig.peer.send(b"last words")
+        reset(rig.peer)
+        rig.link.write(b"into the void")
+        assert await rig.until_lost() in ("connection reset by peer", "broken pipe")
+        assert rig.handler.received == b"last words"
+
+    with_rig(loop_factory, test, tcp_pair)
+
+
+@on_both_loops
+def test_a_handler_that_answers_while_a_broken_link_is_drained_does_no_harm(loop_factory: LoopFactory) -> None:
+    async def test(rig: Rig) -> None:
+        rig.handler.on_received = lambda: rig.link.write(b"an answer")
+        rig.peer.send(b"a question")
+        reset(rig.peer)
+        rig.link.write(b"into the void")
+        await rig.until_lost()
+        assert rig.link.sent_bytes == 0
+
+    with_rig(loop_factory, test, tcp_pair)
+
+
+@on_both_loops
+def test_a_handler_may_close_a_broken_link_while_it_is_drained(loop_factory: LoopFactory) -> None:
+    async def test(rig: Rig) -> None:
+        rig.handler.on_received = lambda: rig.link.close("heard enough", flush=True)
+        rig.peer.send(b"a question")
+        reset(rig.peer)
+        rig.link.write(b"into the void")
+        await rig.until_lost()
+        assert rig.handler.received == b"a question"
+
+    with_rig(loop_factory, test, tcp_pair)
+
+
+@on_both_loops
 def test_a_peer_that_resets_while_bytes_are_queued_ends_the_link_once(loop_factory: LoopFactory) -> None:
     async def test(rig: Rig) -> None:
         rig.link.offer(bytes(1 << 20))
@@ -396,6 +451,7 @@ def test_close_with_flush_sends_what_is_queued_first(loop_factory: LoopFactory, 
         assert rig.handler.lost == []
         assert await read_exactly(rig.peer, len(data) + 7) == data + b"goodbye"
         await eventually_async(lambda: is_at_end(rig.peer), "the peer to see the end")
+        assert rig.handler.lost == []  # our side has ended, the peer's has not
         rig.peer.close()
         assert await rig.until_lost() == "done"
         assert rig.handler.drained == 0  # there is nothing more to offer

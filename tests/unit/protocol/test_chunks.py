@@ -12,12 +12,12 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.protocol.wire import cuts_of, one_by_one, pieces, seed
 
 from headrace.errors import PeerError, UsageError
 from headrace.protocol import chunks
 from headrace.protocol.chunks import ChunkReader, ChunkWriter, encode_message
 from headrace.protocol.messages import Message
+from tests.unit.protocol.wire import cuts_of, one_by_one, pieces, seed
 
 Parts = tuple[int, int, int, str]  # type, timestamp, message stream, payload
 
@@ -160,6 +160,11 @@ READS: list[tuple[str, str, list[Parts]]] = [
         [(8, 0x01000000, 1, "a1a2a3a4a5a6"), (8, 0x01000014, 1, "b1b2b3b4b5b6")],
     ),
     (
+        "after the extension a payload may look like a plain delta",
+        f"{CHUNKS_OF_4} 04 ffffff 000001 08 01000000 01000000 aa 44 000014 000008 08 b1b2b3b4 c4 00000014",
+        [(8, 0x01000000, 1, "aa"), (8, 0x01000014, 1, "b1b2b3b400000014")],
+    ),
+    (
         "a timestamp wraps at 2^32 by format 2, and by format 3",
         "04 ffffff 000001 08 01000000 fffffff0 aa 84 000014 bb c4 cc",
         [(8, 0xFFFFFFF0, 1, "aa"), (8, 4, 1, "bb"), (8, 24, 1, "cc")],
@@ -243,6 +248,12 @@ READS: list[tuple[str, str, list[Parts]]] = [
         "a payload that looks like headers",
         f"{CHUNKS_OF_4} 04 000001 000008 08 01000000 c4c4c4c4 c4 04000001",
         [(8, 1, 1, "c4c4c4c404000001")],
+    ),
+    (
+        "a payload that looks like the first byte of two-byte headers",
+        "02 000000 000004 01 00000000 00000003 0000 000001 00000f 08 01000000"
+        "   c0c0c0 c000 c0c0c0 c000 c0c0c0 c000 c0c0c0 c000 c0c0c0",
+        [(8, 1, 1, "c0" * 15)],
     ),
 ]
 

@@ -9,24 +9,6 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.protocol.wire import (
-    BIG_CHUNKS,
-    FALSE,
-    NULL,
-    TRUE,
-    UNDEFINED,
-    amf_object,
-    command,
-    control,
-    cuts_of,
-    message,
-    number,
-    one_by_one,
-    pieces,
-    seed,
-    status,
-    string,
-)
 
 from headrace.errors import PeerError, UsageError
 from headrace.protocol.client import (
@@ -45,6 +27,24 @@ from headrace.protocol.client import (
 from headrace.protocol.events import ConnectRequested, Event, PlayRequested, PlayStopped, PublishRequested, Unpublished
 from headrace.protocol.messages import Message
 from headrace.protocol.server import ServerConnection
+from tests.unit.protocol.wire import (
+    BIG_CHUNKS,
+    FALSE,
+    NULL,
+    TRUE,
+    UNDEFINED,
+    amf_object,
+    command,
+    control,
+    cuts_of,
+    message,
+    number,
+    one_by_one,
+    pieces,
+    seed,
+    status,
+    string,
+)
 
 NONCE = bytes(1528)
 SERVER_HANDSHAKE = b"\x03" + bytes(1536) + bytes(1536)

@@ -71,6 +71,12 @@ def test_a_control_message_has_its_type_and_payload_and_nothing_else(
     assert type(built.type_id) is int
 
 
+def test_types_and_events_have_the_numbers_of_the_specification() -> None:
+    assert [int(type_id) for type_id in MessageType] == [1, 2, 3, 4, 5, 6, 8, 9, 15, 16, 17, 18, 19, 20, 22]
+    assert (messages.AUDIO, messages.VIDEO, messages.DATA, messages.AGGREGATE) == (8, 9, 18, 22)
+    assert [int(event) for event in UserControl] == [0, 1, 2, 3, 4, 6, 7]
+
+
 @pytest.mark.parametrize("type_id", [1, 2, 3, 5])
 def test_a_number_is_read_from_its_four_bytes(type_id: int) -> None:
     assert messages.decode_u32(Message(type_id, 0, 0, bytes.fromhex("fedcba98"))) == 0xFEDCBA98

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.protocol.wire import seed
 
 from headrace.protocol.amf0 import EcmaArray
 from headrace.protocol.chunks import MAX_MESSAGE_BYTES, ChunkReader
 from headrace.protocol.metadata import decode_metadata, reader_form
+from tests.unit.protocol.wire import seed
 
 SET = "02 000d 40736574446174614672616d65"  # @setDataFrame
 CLEAR = "02 000f 40636c656172446174614672616d65"  # @clearDataFrame

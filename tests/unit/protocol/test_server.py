@@ -13,6 +13,24 @@ from collections.abc import Callable, Iterable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from headrace.errors import HeadraceError, PeerError, UsageError
+from headrace.protocol.events import (
+    CommandIgnored,
+    ConnectRequested,
+    Event,
+    HandshakeCompleted,
+    PauseChanged,
+    PlayRequested,
+    PlayStopped,
+    PublishRequested,
+    ReceiveChanged,
+    SeekAnswered,
+    StreamCreated,
+    Unpublished,
+)
+from headrace.protocol.messages import Message
+from headrace.protocol.server import ServerConnection
 from tests.unit.protocol.wire import (
     BIG_CHUNKS,
     FALSE,
@@ -33,24 +51,6 @@ from tests.unit.protocol.wire import (
     status,
     string,
 )
-
-from headrace.errors import HeadraceError, PeerError, UsageError
-from headrace.protocol.events import (
-    CommandIgnored,
-    ConnectRequested,
-    Event,
-    HandshakeCompleted,
-    PauseChanged,
-    PlayRequested,
-    PlayStopped,
-    PublishRequested,
-    ReceiveChanged,
-    SeekAnswered,
-    StreamCreated,
-    Unpublished,
-)
-from headrace.protocol.messages import Message
-from headrace.protocol.server import ServerConnection
 
 NONCE = bytes(range(255)) * 5 + bytes(253)
 CONNECT = command("connect", 1, amf_object(app=string("live"), tcUrl=string("rtmp://localhost/live")))
@@ -499,6 +499,18 @@ OUT_OF_ORDER: list[tuple[str, list[bytes], bytes, str]] = [
         "publish on message stream 2, which was not created",
     ),
     (
+        "publish on a stream that was closed and never created",
+        [command("closeStream", 0, NULL, stream=2), command("deleteStream", 0, NULL, number(2))],
+        command("publish", 3, NULL, string("cam"), stream=2),
+        "publish on message stream 2, which was not created",
+    ),
+    (
+        "play on a stream that was closed and never created",
+        [command("closeStream", 0, NULL, stream=2)],
+        command("play", 3, NULL, string("cam"), stream=2),
+        "play on message stream 2, which was not created",
+    ),
+    (
         "play on the connection's own stream",
         [],
         command("play", 3, NULL, string("cam")),
@@ -834,6 +846,20 @@ def test_a_large_message_may_come_in_the_same_bytes_as_its_publish() -> None:
 # --- control messages
 
 
+def test_a_window_is_full_at_its_last_byte_and_counts_from_the_handshake() -> None:
+    server = opened()  # 16 bytes: BIG_CHUNKS
+    drive(server, control(5, "00000064") + control(3, "00000001") * 4)
+    assert server.received_bytes == 96
+    for byte in one_by_one(control(3, "00000001")[:4]):
+        assert server.data_to_send() == b""
+        drive(server, byte)
+    assert server.data_to_send() == control(3, "00000064")
+    drive(server, control(3, "00000001")[4:] + control(3, "00000001") * 5)
+    assert (server.received_bytes, server.data_to_send()) == (192, b"")
+    drive(server, control(3, "00000001"))
+    assert server.data_to_send() == control(3, "000000d0")
+
+
 def test_acknowledgements_are_sent_once_per_window_of_the_peer() -> None:
     server = after(PUBLISH, control(5, "000003e8"))
     start = server.received_bytes
@@ -845,8 +871,10 @@ def test_acknowledgements_are_sent_once_per_window_of_the_peer() -> None:
     total = start + 1200
     assert server.received_bytes == total
     assert server.data_to_send() == control(3, f"{total:08x}")
+    drive(server, media * 2)
+    assert server.data_to_send() == b""
     drive(server, media * 20)  # several windows in one piece are acknowledged at once
-    assert server.data_to_send() == control(3, f"{total + 8000:08x}")
+    assert server.data_to_send() == control(3, f"{total + 8800:08x}")
 
 
 def test_without_a_window_of_the_peer_acknowledgements_come_every_2500000_bytes() -> None:

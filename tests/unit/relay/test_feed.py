@@ -13,7 +13,7 @@ import trustme
 import uvloop
 
 from headrace.relay import feed as feed_module
-from headrace.relay.failure import ErrorClass
+from headrace.relay.failure import ErrorClass, Retry, RetryPolicy
 from headrace.relay.feed import MAX_LAG_S, REPORT_INTERVAL_S, STABLE_S, STALLED_S, Feed, FeedState
 from headrace.server.server import Server
 from headrace.stream.log import LogLimits
@@ -103,11 +103,12 @@ def preface(timestamp_ms: int, video: bytes = AVC_CONFIG) -> list[Sent]:
     return [Sent(DATA, 0, METADATA), Sent(VIDEO, timestamp_ms, video), Sent(AUDIO, timestamp_ms, AAC_CONFIG)]
 
 
-async def flowing(origin: Origin, far_end: FarEnd, stream: Stream, visit: int = -1) -> list[Sent]:
-    """Two groups of pictures on their way, all of which have arrived."""
-    sent = append(stream, [*preamble(), *frames(20)])
+async def flowing(origin: Origin, far_end: FarEnd, stream: Stream, visit: int = 0) -> list[Sent]:
+    """Two groups of pictures, all of which have arrived at that visit to the far end."""
+    await far_end.until_visits(visit + 1)
     await origin.until(FeedState.CONNECTED)
-    await far_end.until_media(len(sent), visit)
+    sent = append(stream, [*preamble(), *frames(20)])
+    assert await far_end.until_media(len(sent), visit) == sent
     return sent
 
 
@@ -125,7 +126,7 @@ def test_everything_arrives_in_order_with_its_timestamps_and_a_goodbye() -> None
             assert far_end.last.media == sent
             assert far_end.last.media_ids == {1}
             assert [one.name for one in far_end.last.commands[-2:]] == ["FCUnpublish", "deleteStream"]
-            assert origin.out().feeds == {}
+            await origin.until_over()
             assert origin.out().snapshot()["messages_sent"] == len(sent)
 
     play(test)
@@ -193,6 +194,7 @@ def test_a_destination_that_is_behind_at_the_end_still_gets_the_rest() -> None:
             await eventually_async(lambda: far_end.last.is_over, "the goodbye to arrive")
             assert far_end.last.media == sent
             assert far_end.last.commands[-1].name == "deleteStream"
+            await origin.until_over()
             assert origin.out().snapshot()["messages_dropped"] == 0
 
     play(test)
@@ -216,13 +218,12 @@ def test_a_destination_that_takes_nothing_at_the_end_is_not_waited_for_long(monk
                 append(stream, [*preamble(), *frames(100, size=100_000)])
                 await turns()
                 origin.unpublish(stream)
-                await eventually_async(lambda: not origin.out().feeds, "the feed to be over")
+                await origin.until_over()
                 assert feed.state is FeedState.DISCONNECTED
                 shown = origin.out().snapshot()
                 assert shown["messages_sent"] + shown["messages_dropped"] == stream.log.tail
                 assert shown["dropped_by_reason"]["disconnected"] > 0
                 assert shown["last_error"] is None
-                far_end._tasks[0].cancel()
 
     play(test)
 
@@ -408,6 +409,7 @@ def test_whatever_happens_nothing_comes_twice_and_the_figures_add_up(seed: int) 
                 assert is_monotonic(visit.media)
                 pictures = [one.payload for one in of_type(VIDEO, visit.media) if one.payload != AVC_CONFIG]
                 assert all(payload[0] == 0x17 for payload in pictures[:1])
+            await origin.until_over()
             shown = origin.out().snapshot()
             assert shown["messages_sent"] + shown["messages_dropped"] == stream.log.tail
             assert shown["reconnect_count"] >= 1
@@ -534,13 +536,29 @@ def test_a_rejected_key_is_tried_again_slowly_and_never_shown(script: Script, lo
     play(test)
 
 
+def test_a_key_that_was_good_before_is_tried_again_soon_when_it_is_busy() -> None:
+    async def test() -> None:
+        retry = {"initial_s": 0.01, "max_s": 100, "jitter": 0}
+        busy = refuses("NetStream.Publish.BadName", "already publishing")  # our own last connection, not yet noticed
+        far_end = FarEnd(grants, busy, busy, grants)
+        async with far_end, Origin(destination(far_end, retry=retry)) as origin:
+            stream = origin.publish()
+            await flowing(origin, far_end, stream)
+            far_end.last.reset()
+            await far_end.until_visits(4)
+            await origin.until(FeedState.CONNECTED)
+            assert origin.feed().snapshot()["last_error_class"] == "rejected"
+
+    play(test)
+
+
 def test_attempts_are_counted_anew_after_a_stable_minute() -> None:
     async def test() -> None:
         async with (
             FarEnd(then_closes(nothing), then_closes(nothing), grants) as far_end,
             Origin(destination(far_end)) as origin,
         ):
-            await flowing(origin, far_end, origin.publish())
+            await flowing(origin, far_end, origin.publish(), 2)
             feed = origin.feed()
             now_s = asyncio.get_running_loop().time()
             assert feed.snapshot()["attempt"] == 2
@@ -572,7 +590,7 @@ def test_the_backup_is_used_while_the_first_fails_and_the_first_again_when_it_re
         first = FarEnd(grants, then_closes(nothing), held(gate))
         async with first, FarEnd(grants) as backup, Origin(with_backup(first, backup)) as origin:
             stream = origin.publish()
-            sent = await flowing(origin, first, stream, 0)
+            sent = await flowing(origin, first, stream)
             assert not origin.feed().snapshot()["is_backup"]
             first.last.reset()
             await backup.until_visits(1)
@@ -613,15 +631,25 @@ def test_where_both_fail_they_take_turns_until_the_last_retry() -> None:
     play(test)
 
 
-def test_wrong_credentials_at_the_first_leave_the_backup_and_are_asked_for_again_slowly() -> None:
+def test_wrong_credentials_at_the_first_leave_the_backup_and_are_asked_for_again_slowly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[int, Retry]] = []
+
+    def delay_s(policy: RetryPolicy, attempt: int, retry: Retry, chance: float) -> float:
+        asked.append((attempt, retry))
+        return 0.01
+
+    monkeypatch.setattr(RetryPolicy, "delay_s", delay_s)
+
     async def test() -> None:
-        first, backup = FarEnd(refuses_connect("NetConnection.Connect.Rejected", "need auth")), FarEnd(grants)
-        retry = {"initial_s": 0.01, "max_s": 100, "jitter": 0}
-        async with first, backup, Origin(with_backup(first, backup, retry=retry)) as origin:
+        no, busy = (refuses_connect("NetConnection.Connect.Rejected", why) for why in ("need auth", "busy"))
+        first = FarEnd(no, no, busy, then_closes(nothing), swallows)
+        async with first, FarEnd(grants) as backup, Origin(with_backup(first, backup)) as origin:
             await flowing(origin, backup, origin.publish())
-            # Twenty of the shortest delays: time enough for one who hammers.
-            await asyncio.sleep(0.2)
-            assert len(first.visits) == 1
+            await first.until_visits(5)
+            # After wrong credentials twice and a busy name slowly, after a broken handshake soon.
+            assert asked == [(1, Retry.SLOWLY), (2, Retry.SLOWLY), (3, Retry.SLOWLY), (4, Retry.BACKOFF)]
             assert origin.feed().snapshot()["status"] == "connected"
 
     play(test)
@@ -629,14 +657,11 @@ def test_wrong_credentials_at_the_first_leave_the_backup_and_are_asked_for_again
 
 def test_a_backup_that_fails_too_gives_the_first_its_turn() -> None:
     async def test() -> None:
-        gate = asyncio.Event()
         first = FarEnd(then_closes(nothing), grants)
         async with first, FarEnd(then_closes(nothing)) as backup, Origin(with_backup(first, backup)) as origin:
-            stream = origin.publish()
-            await flowing(origin, first, stream)
+            await flowing(origin, first, origin.publish(), 1)
             assert not origin.feed().snapshot()["is_backup"]
             assert len(backup.visits) == 1
-            gate.set()
 
     play(test)
 
@@ -650,30 +675,29 @@ def test_a_feed_that_ends_on_its_backup_leaves_no_connection_behind() -> None:
             await first.until_visits(2)
             origin.unpublish(stream)
             await eventually_async(lambda: first.last.is_over and backup.last.is_over, "both connections to end")
-            assert origin.out().feeds == {}
+            await origin.until_over()
 
     play(test)
 
 
 def test_the_backups_redirect_is_forgotten_when_the_first_is_back() -> None:
+    other = FarEnd(grants)
+
     async def sends_away(visit: Visit) -> None:
         await visit.grant()
         visit.ask_to_reconnect(f"rtmp://127.0.0.1:{other.port}/other")
 
     async def test() -> None:
-        nonlocal other
         gate = asyncio.Event()
         first = FarEnd(then_closes(nothing), held(gate))
-        other = FarEnd(grants)
         async with first, FarEnd(sends_away) as backup, other, Origin(with_backup(first, backup)) as origin:
             await flowing(origin, other, origin.publish())
             assert origin.feed().snapshot()["url"] == f"rtmp://127.0.0.1:{other.port}/other/****"
             gate.set()
-            await eventually_async(lambda: other.last.is_over, "the goodbye")
-            await origin.until(FeedState.CONNECTED)
-            assert origin.feed().snapshot()["url"] == f"rtmp://127.0.0.1:{first.port}/live/****"
+            await eventually_async(
+                lambda: origin.feed().snapshot()["url"] == f"rtmp://127.0.0.1:{first.port}/live/****", "the way back"
+            )
 
-    other: FarEnd
     play(test)
 
 
@@ -681,16 +705,17 @@ def test_the_backups_redirect_is_forgotten_when_the_first_is_back() -> None:
 
 
 def test_a_request_to_reconnect_elsewhere_is_honoured_without_a_gap() -> None:
+    there = FarEnd(grants)
+
     async def sends_away(visit: Visit) -> None:
         await visit.grant()
         await visit.until_media(43)
         visit.ask_to_reconnect(f"rtmp://127.0.0.1:{there.port}/other?token=t0ps-3cr3t")
 
     async def test() -> None:
-        nonlocal there
-        there = FarEnd(grants)
         async with FarEnd(sends_away) as here, there, Origin(destination(here)) as origin:
             stream = origin.publish()
+            await origin.until(FeedState.CONNECTED)
             sent = append(stream, [*preamble(), *frames(20)])
             await there.until_visits(1)
             await origin.until(FeedState.CONNECTED)
@@ -709,34 +734,32 @@ def test_a_request_to_reconnect_elsewhere_is_honoured_without_a_gap() -> None:
             there.last.reset()
             await here.until_visits(2)
 
-    there: FarEnd
     play(test)
 
 
 def test_a_load_balancer_that_sends_us_on_before_publishing_is_followed() -> None:
+    there = FarEnd(grants)
+
     async def sends_on(visit: Visit) -> None:
         await visit.accept_connect()
         visit.ask_to_reconnect(f"rtmp://127.0.0.1:{there.port}/live")
 
     async def test() -> None:
-        nonlocal there
-        there = FarEnd(grants)
         async with FarEnd(sends_on) as here, there, Origin(destination(here)) as origin:
             await flowing(origin, there, origin.publish())
             assert origin.feed().snapshot()["failures"] == 0
 
-    there: FarEnd
     play(test)
 
 
 @pytest.mark.parametrize("is_before", [False, True], ids=["after the start", "before the start"])
-def test_a_loop_of_requests_to_reconnect_ends_in_a_slow_retry(is_before: bool) -> None:
+def test_a_loop_of_requests_to_reconnect_ends_in_a_failure_and_a_delay(is_before: bool) -> None:
     async def always_asks(visit: Visit) -> None:
         await (visit.accept_connect() if is_before else visit.grant())
         visit.ask_to_reconnect()
 
     async def test() -> None:
-        retry = {"initial_s": 0.01, "max_s": 100, "jitter": 0}
+        retry = {"initial_s": 100, "max_s": 100, "jitter": 0}
         async with FarEnd(always_asks) as far_end, Origin(destination(far_end, retry=retry)) as origin:
             origin.publish()
             feed = await origin.until(FeedState.WAITING)
@@ -796,19 +819,18 @@ def test_a_redirect_that_leads_nowhere_is_ignored_and_the_same_place_tried(
 
 
 def test_a_redirect_that_ends_with_our_key_is_followed_and_the_key_not_shown() -> None:
+    there = FarEnd(grants)
+
     async def sends_away(visit: Visit) -> None:
         await visit.grant()
         visit.ask_to_reconnect(f"rtmp://127.0.0.1:{there.port}/other/{KEY}")
 
     async def test() -> None:
-        nonlocal there
-        there = FarEnd(grants)
         async with FarEnd(sends_away) as here, there, Origin(destination(here)) as origin:
             await flowing(origin, there, origin.publish())
             assert there.last.commands[0].object["app"] == "other"
             assert origin.feed().snapshot()["url"] == f"rtmp://127.0.0.1:{there.port}/other/****"
 
-    there: FarEnd
     play(test)
 
 
@@ -908,8 +930,9 @@ def test_a_destination_that_takes_nothing_is_named_as_the_slow_side() -> None:
             stream = origin.publish()
             feed = await origin.until(FeedState.CONNECTED)
             append(stream, [*preamble(), *frames(100, size=100_000)])
-            await eventually_async(lambda: feed.snapshot()["queue_age_s"] > 1, "the queue to grow")
+            await eventually_async(lambda: feed._session and feed._session.link.is_blocked, "the socket to be full")
             shown = feed.snapshot()
+            assert shown["queue_age_s"] > 1
             assert not shown["flowing"]
             assert shown["slow_side"] == "destination: its connection has taken no bytes for 0 s"
             gate.set()
@@ -1055,7 +1078,7 @@ def test_what_a_destination_misses_for_good_is_counted_when_its_stream_ends() ->
             await far_end.until_visits(2)
             missed = append(stream, frames(10, start_ms=800, first_number=20))
             origin.unpublish(stream)
-            await eventually_async(lambda: not origin.out().feeds, "the feed to be over")
+            await origin.until_over()
             shown = origin.out().snapshot()
             assert shown["messages_sent"] == len(sent)
             assert shown["dropped_by_reason"] == {"disconnected": len(missed)}

@@ -1,0 +1,1 @@
+"""Where rows come from: recordings (`flv`) and the event log. What rows mean is the tables' business."""

@@ -1,0 +1,147 @@
+"""`format("flv")` itself: what Spark calls to plan a batch read or to run a stream.
+
+Owns the two readers and their registration. Spark 4.3 gives a Python source no list of the columns a query needs, so
+columns are pruned by naming them: `spark.read.schema("path string, size_bytes int").format("flv")`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from headrace.pipeline.sources.flv.filters import Wanted, push
+from headrace.pipeline.sources.flv.listing import FoundFile
+from headrace.pipeline.sources.flv.offsets import Limits, Offset, advance
+from headrace.pipeline.sources.flv.options import FlvOptions
+from headrace.pipeline.sources.flv.pieces import Piece, pack, split
+from headrace.pipeline.sources.flv.reading import FlvPartition, FlvReading
+from headrace.pipeline.sources.flv.schema import require_columns, schema_of
+from headrace.pipeline.sources.flv.walk import whole_tags
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("flv")` known to a session, and let filters reach it: without the setting Spark refuses to read."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(FlvDataSource)
+
+
+class FlvDataSource(DataSource):
+    """FLV files as rows, one per tag. Options are described in `options`, columns in `schema`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "flv"
+
+    def schema(self) -> StructType:
+        options = FlvOptions.parse(self.options)
+        return schema_of(options.rows, has_payload=options.has_payload)
+
+    def reader(self, schema: StructType) -> FlvReader:
+        return FlvReader(FlvOptions.parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> FlvStreamReader:
+        return FlvStreamReader(FlvOptions.parse(self.options), schema)
+
+
+class FlvReader(DataSourceReader):
+    """Reads the files that are there when the query is planned, as long as they are then."""
+
+    def __init__(self, options: FlvOptions, schema: StructType) -> None:
+        require_columns(schema, options.rows)
+        self._options = options
+        self._reading = FlvReading(options.files(), options.rows, schema)
+        self._wanted = Wanted()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._wanted, left = push(filters, self._options.rows)
+        self._reading = replace(self._reading, wanted=self._wanted.rows)
+        return left
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        found = [file for file in self._reading.files.find(may_be_missing=False) if self._wanted.has_file(file.path)]
+        pieces = (piece for file in found for piece in split(file.path, 0, file.size, options.max_split_bytes))
+        return [FlvPartition(task) for task in pack(pieces, options.max_split_bytes, options.min_partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._reading.read(partition)
+
+
+class FlvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows files that grow. All it knows between two calls is in the offsets (see `offsets`)."""
+
+    def __init__(self, options: FlvOptions, schema: StructType, clock: Callable[[], float] = time.time) -> None:
+        require_columns(schema, options.rows)
+        self._options = options
+        self._reading = FlvReading(options.files(), options.rows, schema)
+        self._clock = clock
+        self._target: tuple[list[FoundFile], int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        return Offset().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxBytes(self._options.max_batch_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._look()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        listing, now_ms = self._target or self._look()
+        before = Offset.from_json(start)
+        after = advance(before, listing, now_ms, self._limits(limit), self._whole_tags)
+        return start if after is before else after.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        options, before, after = self._options, Offset.from_json(start), Offset.from_json(end)
+        pieces: list[Piece] = []
+        for path, progress in after.files.items():
+            known = before.files.get(path)
+            if known is None:
+                pieces += split(path, 0, progress.position, options.max_split_bytes)
+            elif known.position < progress.position:
+                pieces += split(path, known.position, progress.position, options.max_split_bytes, known.tags)
+        return [FlvPartition(task) for task in pack(pieces, options.max_split_bytes, options.min_partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._reading.read(partition)
+
+    def _look(self) -> tuple[list[FoundFile], int]:
+        # The clock first: a file that changes during the listing must not seem older than it is.
+        now_ms = int(self._clock() * 1000)
+        return self._reading.files.find(may_be_missing=True), now_ms
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        options = self._options
+        max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        max_files = limit.max_files if isinstance(limit, ReadMaxFiles) else options.max_batch_files
+        return Limits(options.close_after_ms, max_bytes, None if isinstance(limit, ReadAllAvailable) else max_files)
+
+    def _whole_tags(self, path: str, position: int, stop: int) -> tuple[int, int]:
+        try:
+            file = self._reading.files.open(path)
+        except (FileNotFoundError, PermissionError):
+            return position, 0
+        try:
+            return whole_tags(file, position, stop)
+        finally:
+            file.close()

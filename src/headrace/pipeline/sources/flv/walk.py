@@ -1,0 +1,189 @@
+"""The tags of a file in order: of a whole file, or of one byte range of it.
+
+Owns the order of reading, what happens at damage, and who reads what when a file is split. Follows FLV 10.1, E.2 to E.4.
+
+**A whole file.** From the first byte, tag by tag, each one given out when the size behind it has been read and fits.
+What is no tag is a problem, and tags begin again at the first sure place (`chain`) behind it.
+
+**A split file** gives the same tags and problems, however it is split and whatever is in it. A piece begins where the
+file does, or at its own first byte if that place is sure; if not, it has nothing to do. It ends before the next piece
+that begins: at its last byte it asks, with the same bytes and so with the same answer, whether the following piece is
+sure of its place, and if not, reads that one too. Why this is the walk of the whole file: each piece takes up where a
+reader from the first byte would be. If that reader crosses a sure place inside a tag, that tag is the one link there;
+if it is searching, it goes on from the first sure place it comes to, which this is, or was before.
+A hostile file can only make its pieces unsure, and is then read by one task instead of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+import numpy as np
+
+from headrace.pipeline.sources.flv.chain import (
+    FRAME_BYTES,
+    IS_TAG_TYPE,
+    SIZE_BYTES,
+    Chain,
+    Fault,
+    Offsets,
+)
+from headrace.pipeline.sources.flv.files import Bytes, FileBytes
+
+SIGNATURE = b"FLV"  # E.2
+_FILE_HEADER_BYTES = 9  # E.2: DataOffset of version 1
+_MAX_DATA_OFFSET = 1024  # as `protocol.flv` has it
+_DATA_OFFSET_AT = 5
+
+# Tags looked at before they are checked: few behind damage, where most turn out to be none.
+_FIRST_RUN = 64
+_LONGEST_RUN = 1 << 16
+_TYPE_AND_SIZE = Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """Tags that follow each other without a gap. `data` is the file from `base` on, with all of them in it."""
+
+    data: Bytes
+    base: int
+    starts: Offsets  # within `data`
+    ends: Offsets  # each behind the previous-tag size
+    first_index: int | None  # of the first among the file's; None where nobody counted
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is no tag. `resumed_at` is where tags go on; None if they do not."""
+
+    byte_offset: int
+    found: str
+    expected: str
+    resumed_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A part of a file to read: tags that start in it, from `begin` up to `stop`."""
+
+    begin: int
+    stop: int
+    size: int  # of the file, as it was when the ranges were made
+    step: int  # the distance from each of the following pieces' beginnings to the next
+    is_exact: bool = True  # begins where a tag does, or the file
+    tags_before: int | None = 0
+
+    @classmethod
+    def whole(cls, size: int) -> Range:
+        return cls(0, size, size, size)
+
+
+def walk(file: FileBytes, part: Range) -> Iterator[Tags | Problem]:
+    size = min(part.size, file.size)
+    first_tag, fault = read_file_header(file, size)
+    chain = Chain(file, first_tag or 0, size)
+    start: int | None
+    if not part.is_exact:
+        start = chain.anchor(part.begin) if first_tag is not None else None
+    elif part.begin == 0 and fault is not None:
+        start = chain.resume_after(first_tag - 1) if first_tag is not None else None
+        yield Problem(0 if first_tag is None else _DATA_OFFSET_AT, *fault, start)
+    else:
+        start = max(part.begin, first_tag) if first_tag is not None else None
+    if start is not None:
+        yield from _walk_from(chain, file, start, part)
+    if part.begin <= size < min(part.stop, part.size):
+        yield Problem(size, f"a file of {size} bytes", f"the {part.size} that it had")
+
+
+def whole_tags(file: FileBytes, position: int, stop: int) -> tuple[int, int]:
+    """Where the last whole tag before `stop` ends, or the first one if it is longer, and how many there are.
+
+    For a file that may still grow: what is no whole tag is not there yet.
+    """
+    size, begin, count = file.size, position, 0
+    first_tag, fault = read_file_header(file, size)
+    if first_tag is None or fault is not None:
+        return begin, 0
+    position = max(position, first_tag)
+    chain = Chain(file, first_tag, size)
+    while position < stop:
+        _, ends = _tags_in(file.read(position, min(position + file.window_bytes, size)), _LONGEST_RUN)
+        kept = int(np.searchsorted(ends, stop - position, side="right"))
+        if kept:
+            position += int(ends[kept - 1])
+            count += kept
+            continue
+        end = chain.link_end(position)  # longer than the window, or than what is left
+        if end is None or (end > stop and count):
+            break
+        position, count = end, count + 1
+    return (position, count) if count else (begin, 0)
+
+
+def read_file_header(file: FileBytes, size: int) -> tuple[int | None, Fault | None]:
+    """Where the first tag begins, and what is wrong. Both: it is FLV, but the first tag must be looked for."""
+    head = bytes(file.read(0, min(_FILE_HEADER_BYTES, size)))
+    if not SIGNATURE.startswith(head[: len(SIGNATURE)]):
+        return None, Fault(f"signature {head[:3]!r}", repr(SIGNATURE))
+    if len(head) < _FILE_HEADER_BYTES:
+        return None, Fault(f"a file of {size} bytes", "a file header of 13")
+    data_offset = int.from_bytes(head[_DATA_OFFSET_AT:], "big")
+    if not _FILE_HEADER_BYTES <= data_offset <= _MAX_DATA_OFFSET:
+        return _FILE_HEADER_BYTES, Fault(f"data offset {data_offset}", f"9..{_MAX_DATA_OFFSET}")
+    first_tag = data_offset + SIZE_BYTES
+    if first_tag > size:
+        return None, Fault(f"a file of {size} bytes", f"a file header of {first_tag}")
+    return first_tag, None
+
+
+def _walk_from(chain: Chain, file: FileBytes, position: int, part: Range) -> Iterator[Tags | Problem]:
+    index = part.tags_before
+    stop, run, needed = min(part.stop, chain.size), _FIRST_RUN, 0
+    while True:
+        while position >= stop:
+            if stop >= chain.size or chain.anchor(stop) is not None:
+                return
+            stop = min(stop + part.step, chain.size)
+        data = file.read(position, min(position + max(file.window_bytes, needed), chain.size))
+        starts, ends = _tags_in(data, run)
+        count = int(np.searchsorted(starts, stop - position))
+        starts, ends = starts[:count], ends[:count]
+        if count:
+            yield Tags(data, position, starts, ends, index)
+            position += int(ends[-1])
+            index = None if index is None else index + count
+            run, needed = min(run * 2, _LONGEST_RUN), 0
+            continue
+        end = chain.link_end(position)
+        if end is not None:
+            needed = end - position  # the window was too short for it
+            continue
+        resumed_at = chain.resume_after(position)
+        yield Problem(position, *chain.fault(position), resumed_at)
+        if resumed_at is None:
+            return
+        position, run = resumed_at, _FIRST_RUN
+
+
+def _tags_in(data: Bytes, most: int) -> tuple[Offsets, Offsets]:
+    """The links that follow each other from the first byte on: a plain loop for the places, numpy for the proof."""
+    view, length = data.data, len(data)
+    unpack, last = _TYPE_AND_SIZE.unpack_from, length - FRAME_BYTES
+    places: list[int] = [0]
+    position = 0
+    while position <= last and len(places) <= most:
+        position += FRAME_BYTES + (unpack(view, position)[0] & 0xFFFFFF)
+        places.append(position)
+    edges = np.array(places, np.int64)
+    if position > length:  # the last one is cut by the window's end
+        edges = edges[:-1]
+    starts, ends = edges[:-1], edges[1:]
+    sizes = np.zeros(len(starts), np.int64)
+    for back in range(SIZE_BYTES, 0, -1):
+        sizes = sizes << 8 | data[ends - back]
+    is_link = IS_TAG_TYPE[data[starts]] & (sizes == ends - starts - SIZE_BYTES)
+    count = len(starts) if is_link.all() else int(np.argmin(is_link))
+    return starts[:count], ends[:count]
