@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import imageio_ffmpeg
+
 from benchmarks.processes import ServerProcess, provenance
 
 FFMPEG = imageio_ffmpeg.get_ffmpeg_exe()

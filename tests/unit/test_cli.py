@@ -46,7 +46,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[ServeOptions]:
 def test_every_flag_works_with_one_dash_or_two(dashes: str) -> None:
     words = ["listen", "[::1]:1940", "log-level", "debug", "log-format", "text", "record-all", "true"]
     words += ["record-dir", "tapes", "segment-duration", "30s", "chunk-size", "4096"]
-    words += ["publisher-grace", "0", "max-lag", "2500ms"]
+    words += ["publisher-grace", "0", "max-lag", "2500ms", "relay-to", "rtmp://far/live", "relay-config", "far.json"]
+    words += ["http-status", "0.0.0.0:8080", "api-token", "correct-horse-battery", "data-dir", "lake"]
+    words += ["telemetry", "off", "store-addresses", "true"]
     argv = [dashes + word if position % 2 == 0 else word for position, word in enumerate(words)]
     assert {word.lstrip("-") for word in argv[::2]} == {flag.name for flag in SERVE_FLAGS}
     assert parse_serve_options(argv) == ServeOptions(
@@ -60,6 +62,14 @@ def test_every_flag_works_with_one_dash_or_two(dashes: str) -> None:
         chunk_size=4096,
         publisher_grace_s=0.0,
         max_lag_s=2.5,
+        relay_to=("rtmp://far/live",),
+        relay_config=Path("far.json"),
+        http_host="0.0.0.0",
+        http_port=8080,
+        api_token="correct-horse-battery",
+        data_dir=Path("lake"),
+        telemetry=False,
+        store_addresses=True,
     )
 
 

@@ -405,7 +405,7 @@ def test_a_failure_of_the_callers_own_send_is_told_at_the_next_turn(loop_factory
         rig.link.fail(BrokenPipeError(32, "Broken pipe"))
         rig.link.fail(ConnectionResetError(104, "Connection reset by peer"))
         assert rig.handler.lost == []
-        assert await rig.until_lost() == "broken pipe"
+        assert await rig.until_lost() == "closed by peer"
 
     with_rig(loop_factory, test)
 

@@ -17,7 +17,7 @@ from headrace.errors import PeerError, UsageError
 from headrace.protocol import chunks
 from headrace.protocol.chunks import ChunkReader, ChunkWriter, encode_message
 from headrace.protocol.messages import Message
-from tests.unit.protocol.wire import cuts_of, one_by_one, pieces, seed
+from tests.unit.protocol.wire import cuts_of, one_by_one, patient, pieces, seed
 
 Parts = tuple[int, int, int, str]  # type, timestamp, message stream, payload
 
@@ -455,6 +455,7 @@ def test_ffmpeg_repeats_an_extended_delta_on_continuations() -> None:
     assert times == [0, 17_000_000, 17_000_100, 17_000_200, 17_000_300, 17_000_400, 17_000_400]
 
 
+@patient
 @given(st.data())
 def test_any_split_of_a_capture_gives_the_same_messages(data: st.DataObject) -> None:
     capture = seed("server_connection", "ffmpeg_publish_extended_timestamps.bin")[3073:]
@@ -593,6 +594,7 @@ payloads = st.one_of(
 chunk_stream_ids = st.sampled_from([2, 3, 6, 63, 64, 319, 320, 65599])
 
 
+@patient
 @given(
     st.integers(1, 200), times, st.integers(3, 255), st.integers(0, 0xFFFFFFFF), payloads, chunk_stream_ids, st.data()
 )
@@ -618,6 +620,7 @@ def split_into_chunks(wire: bytes, payload: bytes, size: int) -> list[bytes]:
     return found + [rest[at : at + step] for at in range(0, len(rest), step)]
 
 
+@patient
 @given(
     st.integers(1, 150),
     st.dictionaries(
@@ -664,6 +667,7 @@ garbage = st.lists(
 ).map(b"".join)
 
 
+@patient
 @given(garbage, st.data())
 def test_garbage_gives_messages_or_a_peer_error_and_the_same_in_any_split(wire: bytes, data: st.DataObject) -> None:
     whole = read([wire], ChunkReader(max_message_bytes=1000))

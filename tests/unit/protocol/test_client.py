@@ -40,6 +40,7 @@ from tests.unit.protocol.wire import (
     message,
     number,
     one_by_one,
+    patient,
     pieces,
     seed,
     status,
@@ -600,7 +601,7 @@ def test_bytes_one_by_one_give_the_same_events_and_commands(role: Role) -> None:
     assert outcome(role, one_by_one(CAPTURES[role])) == outcome(role, [CAPTURES[role]])
 
 
-@settings(max_examples=60)
+@settings(patient, max_examples=60)
 @given(st.sampled_from(list(Role)), st.data())
 def test_any_split_of_a_capture_gives_the_same_events_and_commands(role: Role, data: st.DataObject) -> None:
     wire = CAPTURES[role]
@@ -631,7 +632,7 @@ answers = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(patient, max_examples=150)
 @given(st.sampled_from(list(Role)), st.lists(answers, max_size=10).map(b"".join), st.booleans(), st.data())
 def test_noise_gives_events_or_a_peer_error_and_the_same_in_any_split(
     role: Role, noise: bytes, is_handshaken: bool, data: st.DataObject

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import PeerError, UsageError
 from headrace.protocol.handshake import ClientHandshake, ServerHandshake
-from tests.unit.protocol.wire import cuts_of, one_by_one, pieces, seed
+from tests.unit.protocol.wire import cuts_of, one_by_one, patient, pieces, seed
 
 PLAYER_30 = b"Genuine Adobe Flash Player 001"
 SERVER_36 = b"Genuine Adobe Flash Media Server 001"
@@ -204,6 +204,7 @@ def run_server(parts: list[bytes]) -> tuple[bytes, bool, bool, bytes]:
     return out, handshake.is_done, handshake.is_digest, rest
 
 
+@patient
 @given(st.booleans(), st.binary(max_size=20), st.data())
 def test_any_split_gives_the_same_server_handshake(is_digest: bool, after: bytes, data: st.DataObject) -> None:
     wire = b"\x03" + (player_c1(1) if is_digest else bytes(1536)) + C2 + after
@@ -217,6 +218,7 @@ def test_bytes_one_by_one_give_the_same_server_handshake() -> None:
     assert run_server(list(one_by_one(wire))) == run_server([wire])
 
 
+@patient
 @given(st.integers(3, 19), st.binary(min_size=1536, max_size=1536))
 def test_any_c1_at_all_is_answered(version: int, c1: bytes) -> None:
     assert len(server().receive(bytes((version,)) + c1)) == 3073
@@ -285,6 +287,7 @@ def test_the_client_refuses_what_is_not_rtmp(answer: bytes, complaint: str) -> N
         client().receive(answer)
 
 
+@patient
 @given(st.booleans(), st.booleans(), st.binary(max_size=20), st.data())
 def test_any_split_gives_the_same_client_handshake(
     digest: bool, answers_digest: bool, after: bytes, data: st.DataObject

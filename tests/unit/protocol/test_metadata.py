@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headrace.protocol.amf0 import EcmaArray
 from headrace.protocol.chunks import MAX_MESSAGE_BYTES, ChunkReader
 from headrace.protocol.metadata import decode_metadata, reader_form
-from tests.unit.protocol.wire import seed
+from tests.unit.protocol.wire import patient, seed
 
 SET = "02 000d 40736574446174614672616d65"  # @setDataFrame
 CLEAR = "02 000f 40636c656172446174614672616d65"  # @clearDataFrame
@@ -93,6 +93,7 @@ def test_an_object_at_the_limit_of_a_message_stays_what_it_is() -> None:
     assert reader_form(largest[:-4]) == bytes.fromhex(META + "08 00000000") + largest[14:-4]
 
 
+@patient
 @given(st.binary(max_size=60), st.sampled_from(["", SET, CLEAR, META, SET + META, META + "03", SET + META + "03"]))
 def test_garbage_passes_with_nothing_lost_but_the_servers_word(garbage: bytes, start: str) -> None:
     payload = bytes.fromhex(start) + garbage

@@ -46,6 +46,7 @@ from tests.unit.protocol.wire import (
     message,
     number,
     one_by_one,
+    patient,
     pieces,
     seed,
     status,
@@ -990,7 +991,7 @@ def test_bytes_one_by_one_give_the_same_events_and_answers(session: str) -> None
     assert outcome(one_by_one(data)) == outcome([data])
 
 
-@settings(max_examples=60)
+@settings(patient, max_examples=60)
 @given(st.sampled_from(sorted(SESSIONS)), st.data())
 def test_any_split_of_a_session_gives_the_same_events_and_answers(session: str, data: st.DataObject) -> None:
     wire = SESSIONS[session]
@@ -1035,7 +1036,7 @@ beginnings = st.sampled_from(
 )
 
 
-@settings(max_examples=200)
+@settings(patient, max_examples=200)
 @given(beginnings, noise, st.data())
 def test_noise_gives_events_or_a_peer_error_and_the_same_in_any_split(
     beginning: bytes, after_it: bytes, data: st.DataObject

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 SEEDS = Path(__file__).resolve().parents[2] / "fuzz" / "seeds"
@@ -75,6 +76,10 @@ BIG_CHUNKS = control(1, "00100000")
 
 def seed(target: str, file: str) -> bytes:
     return (SEEDS / target / file).read_bytes()
+
+
+# How long an example takes is the machine's business: a busy one must not fail a test of bytes.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 # Cuts of a byte stream.

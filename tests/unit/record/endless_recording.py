@@ -11,11 +11,10 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from tests.unit.record.samples import DEADLINE_S, contents
-
 from headrace.record.service import RecordingService
 from headrace.stream.log import LogLimits
 from headrace.stream.registry import Stream
+from tests.unit.record.samples import DEADLINE_S, contents
 
 
 async def record(source: Path, directory: Path) -> None:

@@ -13,11 +13,10 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.unit.record.samples import DEADLINE_S, contents
-
 from headrace.record.service import RecordingService
 from headrace.stream.log import LogLimits
 from headrace.stream.registry import Stream
+from tests.unit.record.samples import DEADLINE_S, contents
 
 
 async def record(source: Path, small: Path, large: Path) -> dict[str, object]:

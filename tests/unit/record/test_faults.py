@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from headrace.protocol.flv import FlvReader
 from tests.unit.record.samples import (
     DEADLINE_S,
     MEDIA_HASHES,
@@ -22,8 +24,6 @@ from tests.unit.record.samples import (
     run_ffmpeg,
     sent,
 )
-
-from headrace.protocol.flv import FlvReader
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.unit.record.samples import read_tags
 
 from headrace.protocol.flv import encode_tag
 from headrace.record import flvfile, names
 from headrace.record.flvfile import FlvFile
+from tests.unit.record.samples import read_tags
 
 TAG = encode_tag(9, 0, bytes(1000))
 
