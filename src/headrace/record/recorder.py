@@ -87,6 +87,7 @@ class Recorder:
         self._end_position: int | None = None  # where to stop; None while the stream lives
         self._is_behind = False  # the last batch did not take everything
         self._cursor = Cursor(stream.log, on_skip=self._skipped)
+        stream.log.wait_for(self._cursor)
         self._proven_s = 0.0
         self._proof = DeliveryProof(
             emit,
@@ -231,6 +232,7 @@ class Recorder:
         if self._timer is not None:
             self._timer.cancel()
         self.stream.remove_listener(self)
+        self.stream.log.wait_no_more_for(self._cursor)
         self._closed.set()
         if self._on_closed is not None:
             self._on_closed(self)

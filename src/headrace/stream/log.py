@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from headrace.protocol import media, messages
 from headrace.protocol.chunks import encode_message
@@ -113,6 +114,12 @@ def _repeat(preface: tuple[Entry, ...], timestamp_ms: int, media_ms: int) -> tup
     return tuple(entry.at(0 if entry.type_id == messages.DATA else timestamp_ms, media_ms) for entry in preface)
 
 
+class Reader(Protocol):
+    """Somebody with a place in the log."""
+
+    position: int
+
+
 @dataclass(frozen=True, slots=True)
 class StartPoint:
     """Where a reader may begin: the messages it needs first, then the log from `position`."""
@@ -139,6 +146,7 @@ class StreamLog:
         self._head_preface: dict[object, Entry] = {}  # the same as it was at the head
         self._keyframe: Entry | None = None
         self._keyframe_preface: tuple[Entry, ...] = ()
+        self._patient_readers: tuple[Reader, ...] = ()
         self._start: StartPoint | None = None  # the answer of start_point(), kept until the log changes it
 
     def append(self, type_id: int, timestamp_ms: int, payload: bytes) -> Entry:
@@ -163,6 +171,16 @@ class StreamLog:
             self._start = None
         self._trim()
         return entry
+
+    def wait_for(self, reader: Reader) -> None:
+        """Keep what this reader has not read, however old, within the caps on bytes and messages.
+
+        For recorders: media that comes faster than real time ages by the hour in a second, and a disk may hang for one.
+        """
+        self._patient_readers = (*self._patient_readers, reader)
+
+    def wait_no_more_for(self, reader: Reader) -> None:
+        self._patient_readers = tuple(other for other in self._patient_readers if other is not reader)
 
     def entries(self, start: int, stop: int) -> Sequence[Entry]:
         """The entries at positions start..stop-1, which must lie within head..tail."""
@@ -248,6 +266,8 @@ class StreamLog:
             is_kept = keyframe is not None and keyframe.position >= self.head + drop  # no cap has passed over it
             if keyframe is not None and is_kept and keyframe.media_ms > self.media_ms - _MAX_GOP_MS:
                 stop = keyframe.position - self.head
+            for reader in self._patient_readers:
+                stop = min(stop, reader.position - self.head)
             while drop < stop and entries[drop].media_ms < oldest_ms:
                 drop += 1
         if not drop:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -195,15 +196,19 @@ def test_only_matching_streams_go_to_a_destination() -> None:
     play(test)
 
 
+def is_count(received: list[Stream], count: int) -> bool:
+    return len(received) == count
+
+
 def test_a_stream_that_is_published_again_at_once_follows_the_goodbye_of_the_first() -> None:
     async def test() -> None:
         received: list[Stream] = []
         second = Server(grace_s=5.0, on_stream=received.append)
         port = int(second.listen("127.0.0.1", 0)[0].rpartition(":")[2])
-        async with Origin(destination(f"rtmp://127.0.0.1:{port}/live")) as origin:
+        async with Origin(destination(f"rtmp://127.0.0.1:{port}/live", stream_key="copy")) as origin:
             for count in range(1, 6):
                 stream = origin.publish()
-                await eventually_async(lambda: len(received) == count, "the stream to arrive")
+                await eventually_async(partial(is_count, received, count), "the stream to arrive")
                 await origin.until(FeedState.CONNECTED)
                 append(stream, [*preamble(), *frames(3)])
                 origin.unpublish(stream)
@@ -395,7 +400,7 @@ def test_a_removed_destination_that_comes_back_under_another_name_waits_for_the_
         second = Server()
         port = int(second.listen("127.0.0.1", 0)[0].rpartition(":")[2])
         for name in ("a", "b", "c"):
-            origin.relay.add(destination(f"rtmp://127.0.0.1:{port}/live", name=name))
+            origin.relay.add(destination(f"rtmp://127.0.0.1:{port}/live", name=name, stream_key="copy"))
             await origin.until(FeedState.CONNECTED, name=name)
             origin.relay.remove(name)
         await eventually_async(lambda: not origin.relay._stopping, "the last goodbye")
@@ -428,15 +433,14 @@ def test_a_change_that_makes_a_duplicate_changes_nothing() -> None:
         origin.relay.add(config)
         feed = await origin.until(FeedState.CONNECTED)
         taken = origin.out("neighbour").config
-        for attempt in (
-            lambda: origin.relay.add(config),
-            lambda: origin.relay.add(destination(far_end, name="other")),
-            lambda: origin.relay.replace(
-                change_destination(config, {"url": taken.source["url"], "stream_key": KEY}, "test")
-            ),
+        stolen = change_destination(config, {"url": taken.source["url"], "stream_key": KEY}, "test")
+        for change, wanted in (
+            (origin.relay.add, config),
+            (origin.relay.add, destination(far_end, name="other")),
+            (origin.relay.replace, stolen),
         ):
             with pytest.raises(ConfigError) as caught:
-                attempt()
+                change(wanted)
             assert KEY not in str(caught.value)
         assert origin.feed() is feed
         assert list(origin.relay.destinations) == ["neighbour", "out"]
@@ -622,9 +626,8 @@ def test_on_the_way_out_every_destination_is_told() -> None:
             sent = append(stream, [*preamble(), *frames(3)])
             origin.relay.remove("two")
             await asyncio.gather(origin.server.close(), origin.relay.close())
-            for far_end in (one, two):
-                await eventually_async(lambda far_end=far_end: far_end.last.is_over, "the goodbye")
-                assert far_end.last.commands[-1].name == "deleteStream"
+            await eventually_async(lambda: one.last.is_over and two.last.is_over, "both goodbyes")
+            assert [far_end.last.commands[-1].name for far_end in (one, two)] == ["deleteStream"] * 2
             assert one.last.media == sent
             assert all(not destination.feeds for destination in origin.relay.destinations.values())
 

@@ -1,6 +1,6 @@
 """The tags of a file in order: of a whole file, or of one byte range of it.
 
-Owns the order of reading, what happens at damage, and who reads what when a file is split. Follows FLV 10.1, E.2 to E.4.
+Owns the order of reading, what happens at damage, and who reads what when a file is split. Follows FLV 10.1, E.2-E.4.
 
 **A whole file.** From the first byte, tag by tag, each one given out when the size behind it has been read and fits.
 What is no tag is a problem, and tags begin again at the first sure place (`chain`) behind it.
