@@ -39,7 +39,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "record": BELOW_SERVER - {"net"},
     "web": BELOW_SERVER - {"protocol"},
     "pipeline": {"telemetry", "stream", "protocol"} | LEAVES,
-    "app": {"server", "relay", "record", "web"} | BELOW_SERVER,
+    "control": {"server", "relay", "record", "web"} | BELOW_SERVER,  # the app layer's other half: what HTTP sees
+    "app": {"control", "server", "relay", "record", "web"} | BELOW_SERVER,
     "cli": {"app", "pipeline", "errors", "options", "units", "__init__"},
     "__main__": {"cli"},
     "__init__": set(),
