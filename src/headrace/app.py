@@ -94,6 +94,8 @@ async def _serve(options: ServeOptions, destinations: list[DestinationConfig]) -
     except ListenError as error:
         print(f"rtmp-server: {error}", file=sys.stderr)
         await server.close()
+        if event_log is not None:
+            event_log.close(_EVENTS_CLOSE_S)
         return 1
     log.info("Listening", addresses=addresses, version=__version__)
 

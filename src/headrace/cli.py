@@ -180,6 +180,13 @@ def _serve(argv: Sequence[str], program: str) -> int:
         return _usage_error(program, str(error))
 
 
+def _pipeline(argv: Sequence[str], program: str) -> int:
+    # Imported here: nothing that serves may load Spark.
+    from headrace.pipeline.cli import main as pipeline
+
+    return pipeline(argv, program)
+
+
 def _has_flag(argv: Sequence[str], *names: str) -> bool:
     return any(word in (f"-{name}", f"--{name}") for word in argv for name in names)
 
@@ -250,4 +257,5 @@ def _flag_help(flag: Flag) -> str:
 
 COMMANDS: dict[str, Command] = {
     "serve": Command(summary="take in, play and record live streams (the same as rtmp-server)", run=_serve),
+    "pipeline": Command(summary="turn recordings and events into tables, on Apache Spark", run=_pipeline),
 }

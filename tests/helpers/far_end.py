@@ -174,7 +174,7 @@ class FarEnd:
             visit.writer.transport.abort()
         for task in self._tasks:
             task.cancel()  # it may wait for something else than its connection
-        await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._tasks, return_exceptions=True)  # one may not even have begun
         if error is None and self._failures:
             raise self._failures[0]
 

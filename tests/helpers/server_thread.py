@@ -81,7 +81,10 @@ class ServerThread:
 
     def begin_close(self) -> None:
         """Have the server close; clients can read their last bytes meanwhile."""
-        self._loop.call_soon_threadsafe(self._stop.set)
+        try:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        except RuntimeError:
+            pass  # the loop is closed already, and its thread about to end
 
     def close(self) -> None:
         """Close the server and wait until it is."""

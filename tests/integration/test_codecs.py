@@ -16,24 +16,29 @@ from tests.integration.raw_client import RawClient
 pytestmark = pytest.mark.integration
 
 
+# An FFmpeg that is told to announces its FourCCs in `connect`; by default it announces nothing and sends all the same.
+ANNOUNCED = ("-rtmp_enhanced_codecs", "hvc1,av01,vp09")
+
+
 @pytest.mark.parametrize(
-    ("clip_name", "video", "audio"),
+    ("clip_name", "options", "video", "audio"),
     [
-        ("h264_aac", "h264", "aac"),
-        ("h264_only", "h264", None),
-        ("h264_b_frames", "h264", "aac"),
-        ("h264_mp3", "h264", "mp3"),
-        ("hevc_aac", "hevc", "aac"),
-        ("av1_aac", "av1", "aac"),
-        ("vp9_aac", "vp9", "aac"),
+        ("h264_aac", (), "h264", "aac"),
+        ("h264_only", (), "h264", None),
+        ("h264_b_frames", (), "h264", "aac"),
+        ("h264_mp3", (), "h264", "mp3"),
+        ("hevc_aac", (), "hevc", "aac"),
+        ("hevc_aac", ANNOUNCED, "hevc", "aac"),
+        ("av1_aac", ANNOUNCED, "av1", "aac"),
+        ("vp9_aac", ANNOUNCED, "vp9", "aac"),
     ],
 )
 def test_what_ffmpeg_publishes_is_what_ffmpeg_plays(
-    stage: Stage, clips: ClipLibrary, clip_name: str, video: str, audio: str | None
+    stage: Stage, clips: ClipLibrary, clip_name: str, options: tuple[str, ...], video: str, audio: str | None
 ) -> None:
     clip = clips[clip_name]
     server = stage.server(*PATIENT)
-    publisher = stage.feed(clip, server.url())
+    publisher = stage.feed(clip, server.url(), *options)
     server.wait_for_log("publish command")
     player = stage.play(server.url())
     server.wait_for_log("Subscriber added")

@@ -67,7 +67,7 @@ def test_players_end_when_the_publisher_stays_away(stage: Stage, clips: ClipLibr
     lost = server.wait_for_log("publisher disconnected", stream_key="live/stream")
     player.wait_ended()
     removed = server.wait_for_log("Subscriber removed", stream_key="live/stream")
-    assert 2 <= logged_at(removed) - logged_at(lost) < 10
+    assert 1.9 <= logged_at(removed) - logged_at(lost) < 10  # two seconds, by another clock than the log's
     # The place is free again, and nobody plays what is over.
     assert_refused(stage.play(server.url()))
     again = stage.publish(clips["h264_aac"], server.url(), loops=True)
@@ -145,6 +145,24 @@ def test_a_reset_connection_is_noticed_at_once_and_what_came_before_it_counts(st
     # Without it, only the next ping would tell: that is 15 s later.
     server.wait_for_log("publisher disconnected", deadline_s=8)
     assert player.receive_all() == clip.tags
+
+
+@pytest.mark.xfail(strict=False, reason="an unasked acknowledgement makes FFmpeg's close a reset, now and then")
+def test_a_large_publication_ends_with_its_last_frame(stage: Stage, clips: ClipLibrary) -> None:
+    """FFmpeg names no acknowledgement window when it publishes, so it is owed none. One that it has not read when it
+    closes makes the kernel reset the connection and drop what was still to be sent: up to megabytes, and the goodbye.
+    """
+    clip = clips["h264_heavy"]
+    server = stage.server(*PATIENT)
+    keys = [f"live/stream{number}" for number in range(6)]
+    publishers = [stage.feed(clip, server.url(key)) for key in keys]
+    for publisher in publishers:
+        publisher.feed_rest()
+    ends = {key: server.wait_for_log("publisher disconnected", stream_key=key) for key in keys}
+    assert {key: line["reason"] for key, line in ends.items()} == dict.fromkeys(keys, "unpublished")
+    sent = sum(len(tag.payload) for tag in clip.tags)
+    received = [line["received_bytes"] for line in server.logged("Connection closed")]
+    assert all(count > sent for count in received)
 
 
 def test_a_second_publisher_is_refused_and_the_first_not_disturbed(stage: Stage, clips: ClipLibrary) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.net.link import Link, LinkHandler, tune
+
+_Address = tuple[int, int, int, str, Any]  # family, kind, protocol, canonical name, address
 
 # An address that does not answer must leave time for the next one.
 _ADDRESS_TIMEOUT_S = 5.0
@@ -29,10 +33,7 @@ async def dial(host: str, port: int, *, tls: ssl.SSLContext | None, timeout_s: f
 
 async def _dial_any(host: str, port: int, timeout_s: float) -> socket.socket:
     loop = asyncio.get_running_loop()
-    try:
-        found = list(dict.fromkeys(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
-    except UnicodeError:  # an empty label, or one of more than 63 characters
-        raise socket.gaierror(socket.EAI_NONAME, "Not a host name") from None
+    found = list(dict.fromkeys(await _look_up(host, port)))
     last: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in found:
         sock = None
@@ -51,6 +52,44 @@ async def _dial_any(host: str, port: int, timeout_s: float) -> socket.socket:
                 sock.close()
             raise
     raise last
+
+
+async def _look_up(host: str, port: int) -> Sequence[_Address]:
+    """Every address of a name, by a thread of its own.
+
+    The loop's own lookups share four threads, and closing the loop waits for them: with a resolver that does not
+    answer, one destination would keep the others from connecting, and the process from ending.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Sequence[_Address]] = loop.create_future()
+
+    def tell(found: Sequence[_Address], error: Exception | None) -> None:
+        if answer.done():
+            return  # called off
+        if error is None:
+            answer.set_result(found)
+        else:
+            answer.set_exception(error)
+
+    def look_up() -> None:
+        found: Sequence[_Address] = []
+        error: Exception | None = None
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except UnicodeError:  # an empty label, or one of more than 63 characters
+            error = socket.gaierror(socket.EAI_NONAME, "Not a host name")
+        except OSError as failure:
+            error = failure
+        try:
+            loop.call_soon_threadsafe(tell, found, error)
+        except RuntimeError:
+            pass  # the loop was closed meanwhile: nobody wants to know
+
+    try:
+        threading.Thread(target=look_up, name=f"look up {host}", daemon=True).start()
+    except RuntimeError as failure:  # no more threads to be had
+        raise OSError(errno.EAGAIN, str(failure)) from None
+    return await answer
 
 
 async def _start_tls(sock: socket.socket, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:

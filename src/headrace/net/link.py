@@ -206,7 +206,7 @@ class Link:
             # uvloop tells of a socket's error by calling this once, and never calls again: a peer that resets right
             # after its last bytes (FFmpeg, with an acknowledgement unread) would be waited for until the next ping.
             if not self.is_closed and (number := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
-                self._drain(os.strerror(number).lower())
+                self._drain(_describe(OSError(number, os.strerror(number))))
 
     def _drain(self, reason: str) -> None:
         """The connection broke; what had come before is still there to be read."""

@@ -5,8 +5,10 @@ Owns the settings. What a job does with the session is its own business.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -23,13 +25,14 @@ PACKAGE = Path(headrace.__file__).parent
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _LOCAL = re.compile(r"local(\[[^\]]*\])?")  # not local-cluster[…], whose executors are processes of their own
 
+_LOOPBACK = "127.0.0.1"
 # Start-up with these: 9.5 s and 450 MB against 12 to 14 s and 520 MB (2 cores, first query included).
 _LOCAL_JAVA = "-XX:+UseSerialGC"
 _LOCAL_CONF = {
     "spark.driver.memory": "1g",
     # The name of a laptop may resolve to an address of the network it was in yesterday.
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": _LOOPBACK,
+    "spark.driver.bindAddress": _LOOPBACK,
 }
 _CONF = {
     "spark.ui.enabled": "false",
@@ -68,7 +71,7 @@ def make_session(
         builder = builder.config("spark.driver.extraJavaOptions", _java_options(is_local))
     session = builder.getOrCreate()
     if not is_local:
-        session.sparkContext.addPyFile(str(pack_package(Path(tempfile.mkdtemp(prefix="headrace-")))))
+        session.sparkContext.addPyFile(str(pack_package(_temporary_directory())))
     register(session)
     return session
 
@@ -83,11 +86,19 @@ def pack_package(directory: Path) -> Path:
     return archive
 
 
+def _temporary_directory() -> Path:
+    """For as long as this process: executors that start late fetch the archive late."""
+    directory = tempfile.mkdtemp(prefix="headrace-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
+
+
 def _prepare_environment(cache_dir: Path, *, is_local: bool) -> None:
     """What the JVM and its Python workers inherit."""
     os.environ["JAVA_HOME"] = str(find_java(os.environ, cache_dir))
     if is_local:
         os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     else:
         # On other machines Python may be elsewhere, which only the user knows.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -111,6 +122,6 @@ def _connect(app_name: str, remote: str, settings: Mapping[str, str]) -> SparkSe
         if key.startswith("spark.sql."):  # the rest was settled when the server started
             builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.addArtifacts(str(pack_package(Path(tempfile.mkdtemp(prefix="headrace-")))), pyfile=True)
+    session.addArtifacts(str(pack_package(_temporary_directory())), pyfile=True)
     register(session)
     return session

@@ -89,6 +89,7 @@ class Recorder:
         self._cursor = Cursor(stream.log, on_skip=self._skipped)
         stream.log.wait_for(self._cursor)
         self._proven_s = 0.0
+        self._written_position = self._cursor.position
         self._proof = DeliveryProof(
             emit,
             reader="recorder",
@@ -113,6 +114,8 @@ class Recorder:
 
     def stop(self) -> None:
         """Write what the log has now, then close the file. `wait_closed` tells when that is done."""
+        if self._end_position is None and self.state is RecorderState.CLOSED:
+            self._proof.end(self.stream.log.tail, "error")  # it failed before: the rest was not recorded either
         if self._end_position is not None or self.state is RecorderState.CLOSED:
             return
         self._end_position = self.stream.log.tail
@@ -195,10 +198,12 @@ class Recorder:
             error = asyncio.CancelledError("the recording service was closed")
         if error is not None:
             self._fail(error)
-        elif self._end_position is not None or self._loop.time() - self._proven_s >= _PROOF_S:
+            return False
+        self._written_position = self._cursor.position
+        if self._end_position is not None or self._loop.time() - self._proven_s >= _PROOF_S:
             self._proven_s = self._loop.time()
-            self._proof.delivered_until(self._cursor.position)
-        return error is None
+            self._proof.delivered_until(self._written_position)
+        return True
 
     def _tell_closed(self, event: FileFinished, error: str | None = None) -> None:
         self._emit(
@@ -221,11 +226,14 @@ class Recorder:
         # Anything but an error of the disk is a mistake of ours, and no reason to take the relay down.
         is_ours = not isinstance(error, (OSError, asyncio.CancelledError))
         self._log.error("Recording failed", path=str(path), error=reason, exc_info=error if is_ours else None)
+        self._proof.delivered_until(self._written_position)
         self._proof.end(self.stream.log.tail, "error")
         if self.path is not None:
             totals = self.totals
             self._tell_closed(FileFinished(self.path, totals.size_bytes, totals.tags, 0.0), error=reason)
         self._close()
+        if self._end_position is None:
+            self.stream.add_listener(self)  # to tell what else of the stream was not recorded
 
     def _close(self) -> None:
         self.state = RecorderState.CLOSED

@@ -203,6 +203,8 @@ class Feed:
     def _sample(self, now_s: float) -> None:
         totals, before = self.totals, self._sampled
         player = self._player
+        dropped = Counter(totals.dropped)
+        dropped.subtract(before.dropped)  # may be negative: what a lost connection had skipped may still be delivered
         self._emit(
             DestinationSample(
                 destination=self.config.name,
@@ -213,7 +215,7 @@ class Feed:
                 flowing=self._flow(now_s)[0],
                 bytes=totals.bytes_sent - before.bytes_sent,
                 messages=totals.messages_sent - before.messages_sent,
-                dropped=dict(totals.dropped - before.dropped),
+                dropped={reason: count for reason, count in dropped.items() if count},
                 queue_age_ms=player.cursor.lag_ms if player is not None else 0,
                 position=player.cursor.position if player is not None else self._position or 0,
             )
@@ -528,6 +530,7 @@ class Feed:
         if self._position is not None and self._position < self.stream.log.tail:
             self._finished_totals.dropped["disconnected"] += self.stream.log.tail - self._position
             self._position = self.stream.log.tail
+        self._sample(self._loop.time())  # the last: the sums of the samples are the totals
 
     def _skipped(self, reason: SkipReason, start: int, stop: int) -> None:
         self._finished_totals.dropped[reason.value] += stop - start

@@ -42,7 +42,7 @@ class SessionReporter:
         self._emit(
             events.ConnectionClosed(
                 conn=self._conn,
-                reason=reason,
+                reason=reason[:_MAX_TEXT],
                 duration_ms=_ms(now_s - self._opened_s),
                 bytes_in_total=bytes_in,
                 bytes_out_total=bytes_out,
@@ -106,6 +106,8 @@ class SessionReporter:
         )
 
     def play_refused(self, stream_key: str, reason: str) -> None:
+        # Asking costs a peer nothing, and a name may have 128 KB.
+        stream_key = stream_key[:_MAX_TEXT]
         self._emit(events.PlayRefused(conn=self._conn, viewer=self._viewer, stream=stream_key, reason=reason))
 
     def play_started(self, stream: Stream) -> None:
@@ -150,7 +152,7 @@ class SessionReporter:
         )
 
 
-# What an encoder calls itself; the rest of a longer text is no name.
+# Of what a peer says, such as what an encoder calls itself; the rest of a longer text is no name.
 _MAX_TEXT = 200
 
 

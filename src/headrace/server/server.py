@@ -173,8 +173,8 @@ class Server:
         if published.is_resumed:
             self._log.info("Publisher is back", conn_id=session.conn_id, stream_key=stream.key)
         else:
+            stream.add_listener(_EndReporter(stream, self.emit))  # first: the end of its plays follows from it
             self._fanouts[stream] = Fanout(self._loop, stream, self.metrics, self.chunk_size)
-            stream.add_listener(_EndReporter(stream, self.emit))
             if self._on_stream is not None:
                 self._on_stream(stream)
         return stream

@@ -131,7 +131,7 @@ class Session:
             self._server.metrics.handshakes_failed += 1
         now_s = self._loop.time()
         for publication in list(self._publications.values()):
-            self._publisher_left(publication, reason, "lost")
+            self._publisher_left(publication, reason, _LEFT_BY_FORCE.get(reason, "lost"))
             self._server.publisher_lost(publication.stream, self, now_s)
         self._publications.clear()
         for message_stream_id in list(self._players):
@@ -341,6 +341,9 @@ class Session:
         if not self._publications and not self._players:
             self._idle_since_s = self._loop.time()
 
+
+# Why its link was closed -> how the event log calls that.
+_LEFT_BY_FORCE = {"replaced by a new publisher": "replaced", "dropped": "dropped"}
 
 _HANDLERS: dict[type, Callable[[Session, Any], None]] = {
     events.HandshakeCompleted: Session._handshake_completed,

@@ -14,8 +14,10 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import IO
 
@@ -36,6 +38,7 @@ MAX_DISK_BYTES = 4 << 30
 _COMPLAIN_S = 60.0
 
 _HOUR_MS = 3_600_000
+_MAX_HOUR = 70_000_000  # in the year 9955: a later one has no date, and comes from a damaged file
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -65,7 +68,10 @@ class EventLog:
         # Two processes may share a directory, and a process may start twice in a millisecond of a reset clock.
         self.boot = f"{int(wall_time() * 1000):x}-{os.getpid():x}"
         self.events_emitted = 0
-        self.events_lost = 0
+        self.events_written = 0
+        # Each is counted by one thread alone: two that add to one number lose some.
+        self._events_refused = 0
+        self._events_unwritten = 0
         self.files_removed = 0  # old ones, for the cap on disk use
         self._pending: list[tuple[int, int, Event]] = []
         self._is_closing = threading.Event()
@@ -73,6 +79,7 @@ class EventLog:
         self._log = get_logger(__name__)
         self._complained_s = -_COMPLAIN_S
         self._file: IO[bytes] | None = None
+        self._path = self._open_folder
         self._file_bytes = 0
         self._file_hour = 0
         self._file_since_s = 0.0
@@ -86,10 +93,16 @@ class EventLog:
         """Note what happened. Returns at once, whatever the disk does."""
         self.events_emitted += 1
         if len(self._pending) >= self._max_pending:
-            self.events_lost += 1
+            self._events_refused += 1
             return
-        # Appending is one step for the interpreter, and the thread takes the whole list by swapping it.
+        # One step for the interpreter. The thread takes from the front of this very list: if it put another in its
+        # place, an event could be appended to the old one after that was read.
         self._pending.append((self.events_emitted, int(self._wall_time() * 1000), event))
+
+    @property
+    def events_lost(self) -> int:
+        """For want of room in memory or on the disk."""
+        return self._events_refused + self._events_unwritten
 
     def close(self, deadline_s: float) -> bool:
         """Write what is there and finish the file; False if the disk did not let us in time."""
@@ -111,73 +124,98 @@ class EventLog:
     def _guard(self, step: Callable[[], None]) -> None:
         try:
             step()
-        except OSError as error:
-            if time.monotonic() - self._complained_s >= _COMPLAIN_S:
-                self._complained_s = time.monotonic()
-                self._log.error("Event log failed", error=error.strerror or str(error), events_lost=self.events_lost)
+        except Exception as error:  # whatever it is, the thread must live: without it every later event is lost
+            self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        if time.monotonic() - self._complained_s < _COMPLAIN_S:
+            return
+        self._complained_s = time.monotonic()
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        trace = None if isinstance(error, OSError) else error  # a disk is full; anything else is a mistake of ours
+        self._log.error("Event log failed", error=reason, events_lost=self.events_lost, exc_info=trace)
 
     def _write_pending(self) -> None:
-        pending, self._pending = self._pending, []
+        pending = self._pending[:]
+        del self._pending[: len(pending)]
+        lines = self._encode_lines(pending)
+        written_before = self.events_written
         try:
-            for hour, lines in self._lines_by_hour(pending):
+            for hour, group in groupby(lines, itemgetter(0)):
                 if self._file is not None and (hour != self._file_hour or self._file_bytes >= self._rotate_bytes):
                     self._rotate()
                 if self._file is None:
-                    self._open(hour)
-                assert self._file is not None
-                self._file.write(lines)
-                self._file_bytes += len(lines)
+                    self._file = self._open(hour)
+                self._append(self._file, "".join([line for _, line in group]).encode())
         except OSError:
-            self.events_lost += len(pending)
+            self._events_unwritten += len(lines) - (self.events_written - written_before)
             self._abandon()
             raise
         if self._file is not None and time.monotonic() - self._file_since_s >= self._rotate_s:
             self._rotate()
 
-    def _lines_by_hour(self, pending: list[tuple[int, int, Event]]) -> Iterator[tuple[int, bytes]]:
+    def _encode_lines(self, pending: list[tuple[int, int, Event]]) -> list[tuple[int, str]]:
+        """Each event as its hour and its line."""
         envelope = f'{{"v":{SCHEMA_VERSION},"node":{_encode(self.identity.node)},"boot":"{self.boot}","seq":'
-        lines: list[str] = []
-        hour = 0
+        lines: list[tuple[int, str]] = []
         for seq, time_ms, event in pending:
-            if lines and time_ms // _HOUR_MS != hour:
-                yield hour, "".join(lines).encode()
-                lines = []
-            hour = time_ms // _HOUR_MS
             body = {name: getattr(event, name) for name in FIELD_NAMES[event.type]}
-            lines.append(f'{envelope}{seq},"time_ms":{time_ms},"type":"{event.type}",{_encode(body)[1:]}\n')
-        if lines:
-            yield hour, "".join(lines).encode()
+            try:
+                text = _encode(body)
+            except (ValueError, TypeError) as error:  # not a number, say: a mistake of ours that costs one event
+                self._events_unwritten += 1
+                self._complain(error)
+                continue
+            lines.append(
+                (time_ms // _HOUR_MS, f'{envelope}{seq},"time_ms":{time_ms},"type":"{event.type}",{text[1:]}\n')
+            )
+        return lines
 
-    def _open(self, hour: int) -> None:
+    def _open(self, hour: int) -> IO[bytes]:
         self._open_folder.mkdir(parents=True, exist_ok=True)
         self._file_count += 1
         path = self._open_folder / f"{self.identity.node}-{self.boot}-{self._file_count:06d}{_SUFFIX}"
-        file = path.open("wb", buffering=0)
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ours as long as we live: nobody recovers it meanwhile
-        self._file = file
+        # Ours as long as we live. It gets its name when it is locked: before, another server could recover it.
+        nameless = path.with_suffix(".new")
+        file = nameless.open("wb", buffering=0)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(nameless, path)
+        except OSError:
+            file.close()
+            nameless.unlink(missing_ok=True)
+            raise
+        self._path = path
         self._file_bytes = 0
         self._file_hour = hour
         self._file_since_s = time.monotonic()
+        return file
+
+    def _append(self, file: IO[bytes], lines: bytes) -> None:
+        taken = 0
+        try:
+            while taken < len(lines):  # a disk that fills up takes a part of it, and says so the next time only
+                taken += file.write(memoryview(lines)[taken:])
+        finally:
+            self._file_bytes += taken
+            self.events_written += lines.count(b"\n", 0, taken)
 
     def _rotate(self) -> None:
-        file = self._file
+        file, self._file = self._file, None
         if file is None:
             return
-        self._file = None
-        self._publish(Path(file.name), self._file_hour)
-        file.close()
-        self._make_room()
+        with file:
+            self._publish(self._path, self._file_hour)
+        self._bring_in()  # what a full disk made us leave open, or another server that crashed
 
     def _abandon(self) -> None:
         """After a write error: keep the whole lines that are there, and begin a new file."""
         file, self._file = self._file, None
         if file is None:
             return
-        try:
-            _cut_to_whole_lines(Path(file.name))
-            self._publish(Path(file.name), self._file_hour)
-        finally:
-            file.close()
+        with file:
+            _cut_to_whole_lines(self._path)
+            self._publish(self._path, self._file_hour)
 
     def _publish(self, path: Path, hour: int) -> None:
         """Move a finished file to where readers look."""
@@ -191,22 +229,34 @@ class EventLog:
         target = folder / path.name
         os.rename(path, target)
         self._keep(target, size_bytes)
+        self._make_room()
 
     def _recover(self) -> None:
         """Bring in what a crash left open, and learn what is there already."""
-        found = [(path, path.stat()) for path in self.folder.rglob(f"*{_SUFFIX}")]
+        found = []
+        for path in self.folder.rglob(f"*{_SUFFIX}"):
+            try:
+                found.append((path, path.stat()))
+            except FileNotFoundError:
+                continue  # another server made room
         for path, stat in sorted(found, key=lambda one: one[1].st_mtime_ns):
             self._keep(path, stat.st_size)
-        for path in sorted(self._open_folder.glob(f"*{_SUFFIX}")):
-            with path.open("rb") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    continue  # another server's, alive
-                _cut_to_whole_lines(path)
-                self._publish(path, _hour_of_first_line(path))
-            self._log.info("Event log recovered", file=path.name)
         self._make_room()
+        self._bring_in()
+
+    def _bring_in(self) -> None:
+        for path in sorted(self._open_folder.glob(f"*{_SUFFIX}")):
+            try:
+                with path.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _cut_to_whole_lines(path)
+                    self._publish(path, _hour_of_first_line(path))
+            except (BlockingIOError, FileNotFoundError):
+                continue  # another server's, alive or finished this moment
+            except OSError as error:
+                self._complain(error)  # a file that cannot be had keeps none of the others
+                continue
+            self._log.info("Event log recovered", file=path.name)
 
     def _keep(self, path: Path, size_bytes: int) -> None:
         self._kept.append((path, size_bytes))
@@ -231,6 +281,7 @@ def _hour_of_first_line(path: Path) -> int:
     with path.open("rb") as file:
         line = file.readline()
     try:
-        return int(json.loads(line)["time_ms"]) // _HOUR_MS
-    except (ValueError, KeyError, TypeError):
-        return int(path.stat().st_mtime * 1000) // _HOUR_MS
+        hour = int(json.loads(line)["time_ms"]) // _HOUR_MS
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        hour = -1
+    return hour if 0 <= hour < _MAX_HOUR else int(path.stat().st_mtime * 1000) // _HOUR_MS

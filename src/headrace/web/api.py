@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
@@ -137,10 +137,13 @@ async def _body(request: Request) -> Any:
         # A form on a foreign page cannot send this type without asking first: one more lock on the same door.
         raise Refusal(415, "not_json", "The body must have the Content-Type application/json.")
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MAX_BODY_BYTES:
-            raise Refusal(413, "too_large", f"The body has more than {_MAX_BODY_BYTES} bytes.")
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > _MAX_BODY_BYTES:
+                raise Refusal(413, "too_large", f"The body has more than {_MAX_BODY_BYTES} bytes.")
+    except ClientDisconnect:  # no mistake of ours, and nobody is left to be told
+        raise Refusal(400, "cut_off", "The body ended before its time.") from None
     try:
         return json.loads(body)
     except (ValueError, RecursionError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -52,22 +53,12 @@ def closed_port() -> int:
 
 
 class ScriptedLoop(asyncio.SelectorEventLoop):
-    """A loop with names of its own, and addresses that never answer."""
-
-    names: dict[str, list[tuple[Any, ...]]]
-    silent: set[tuple[Any, ...]]
-    tried: list[tuple[Any, ...]]
+    """A loop on which some addresses never answer."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.names, self.silent, self.tried = {}, set(), []
-
-    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> list[Any]:
-        found = []
-        for address in self.names[host]:
-            family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-            found.append((family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", address))
-        return found
+        self.silent: set[tuple[Any, ...]] = set()
+        self.tried: list[tuple[Any, ...]] = []
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
         self.tried.append(address)
@@ -76,11 +67,44 @@ class ScriptedLoop(asyncio.SelectorEventLoop):
         await super().sock_connect(sock, address)
 
 
-def scripted(**names: list[tuple[Any, ...]]) -> ScriptedLoop:
+def scripted() -> ScriptedLoop:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, ScriptedLoop)
-    loop.names.update(names)
     return loop
+
+
+class Names:
+    """Names that only this test knows. One without an answer is looked up for as long as the test goes on."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, list[tuple[Any, ...]] | None] = {}
+        self.errors: dict[str, OSError] = {}
+        self.waiting = 0
+        self.over = threading.Event()
+        self._look_up = socket.getaddrinfo
+
+    def getaddrinfo(self, host: str, port: int, **options: Any) -> list[Any]:
+        if host in self.errors:
+            raise self.errors[host]
+        if host not in self.addresses:
+            return self._look_up(host, port, **options)
+        addresses = self.addresses[host]
+        if addresses is None:
+            self.waiting += 1
+            self.over.wait()
+            raise socket.gaierror(socket.EAI_AGAIN, "too late")
+        return [
+            (socket.AF_INET6 if ":" in one[0] else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", one)
+            for one in addresses
+        ]
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
+    made = Names()
+    monkeypatch.setattr(socket, "getaddrinfo", made.getaddrinfo)
+    yield made
+    made.over.set()
 
 
 # --- addresses
@@ -109,35 +133,37 @@ def test_a_name_is_looked_up(loop_factory: LoopFactory) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_name_of_one_family_only_is_reached(host: str) -> None:
+def test_a_name_of_one_family_only_is_reached(host: str, names: Names) -> None:
     async def test() -> None:
         async with FarEnd(stays, host=host) as far_end:
             address = (host, far_end.port, 0, 0) if ":" in host else (host, far_end.port)
-            scripted(one=[address])
+            names.addresses["one"] = [address]
             with await dial("one", far_end.port, tls=None, timeout_s=DEADLINE_S) as sock:
                 assert sock.getpeername()[0] == host
 
     run(ScriptedLoop, test)
 
 
-def test_every_address_is_tried_until_one_answers_and_the_same_one_once() -> None:
+def test_every_address_is_tried_until_one_answers_and_the_same_one_once(names: Names) -> None:
     async def test() -> None:
         refused = ("127.0.0.1", closed_port())
         async with FarEnd(stays) as far_end:
             good = ("127.0.0.1", far_end.port)
-            loop = scripted(many=[("::1", refused[1], 0, 0), refused, refused, good])
+            loop = scripted()
+            names.addresses["many"] = [("::1", refused[1], 0, 0), refused, refused, good]
             (await dial("many", 1, tls=None, timeout_s=DEADLINE_S)).close()
             assert loop.tried == [("::1", refused[1], 0, 0), refused, good]
 
     run(ScriptedLoop, test)
 
 
-def test_addresses_that_do_not_answer_leave_time_for_the_last_one() -> None:
+def test_addresses_that_do_not_answer_leave_time_for_the_last_one(names: Names) -> None:
     async def test() -> None:
         silent = [("192.0.2.1", port) for port in range(1, 5)]
         async with FarEnd(stays) as far_end:
             good = ("127.0.0.1", far_end.port)
-            loop = scripted(many=[*silent, good])
+            loop = scripted()
+            names.addresses["many"] = [*silent, good]
             loop.silent.update(silent)
             (await dial("many", 1, tls=None, timeout_s=1.0)).close()
             assert loop.tried == [*silent, good]
@@ -145,9 +171,10 @@ def test_addresses_that_do_not_answer_leave_time_for_the_last_one() -> None:
     run(ScriptedLoop, test)
 
 
-def test_the_error_is_that_of_the_last_address() -> None:
+def test_the_error_is_that_of_the_last_address(names: Names) -> None:
     async def test() -> None:
-        loop = scripted(dead=[("192.0.2.1", 1), ("127.0.0.1", closed_port())])
+        loop = scripted()
+        names.addresses["dead"] = [("192.0.2.1", 1), ("127.0.0.1", closed_port())]
         loop.silent.add(("192.0.2.1", 1))
         with pytest.raises(ConnectionRefusedError):
             await dial("dead", 1, tls=None, timeout_s=0.5)
@@ -155,10 +182,11 @@ def test_the_error_is_that_of_the_last_address() -> None:
     run(ScriptedLoop, test)
 
 
-def test_when_nobody_answers_the_deadline_ends_it_and_nothing_stays_open() -> None:
+def test_when_nobody_answers_the_deadline_ends_it_and_nothing_stays_open(names: Names) -> None:
     async def test() -> None:
         silent = [("192.0.2.1", 1), ("192.0.2.1", 2)]
-        loop = scripted(dead=silent)
+        loop = scripted()
+        names.addresses["dead"] = [*silent]
         loop.silent.update(silent)
         before = open_descriptors()
         with pytest.raises(TimeoutError):
@@ -168,9 +196,9 @@ def test_when_nobody_answers_the_deadline_ends_it_and_nothing_stays_open() -> No
     run(ScriptedLoop, test)
 
 
-def test_a_name_without_an_address_is_an_error_that_names_it() -> None:
+def test_a_name_without_an_address_is_an_error_that_names_it(names: Names) -> None:
     async def test() -> None:
-        scripted(empty=[])
+        names.addresses["empty"] = []
         with pytest.raises(OSError, match="empty has no address"):
             await dial("empty", 1, tls=None, timeout_s=DEADLINE_S)
 
@@ -178,11 +206,62 @@ def test_a_name_without_an_address_is_an_error_that_names_it() -> None:
 
 
 @on_both_loops
-@pytest.mark.parametrize("host", ["nonexistent.invalid", "a..b", "x" * 64 + ".example", ".", "a b"])
-def test_a_name_that_does_not_exist_or_cannot_is_an_error_of_the_lookup(loop_factory: LoopFactory, host: str) -> None:
+@pytest.mark.parametrize("host", ["unknown", "a..b", "x" * 64 + ".example"])
+def test_a_name_that_does_not_exist_or_cannot_is_an_error_of_the_lookup(
+    loop_factory: LoopFactory, host: str, names: Names
+) -> None:
+    names.errors["unknown"] = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
     async def test() -> None:
         with pytest.raises(socket.gaierror):
             await dial(host, 1935, tls=None, timeout_s=DEADLINE_S)
+
+    run(loop_factory, test)
+
+
+@on_both_loops
+def test_a_name_that_cannot_exist_is_an_error_of_the_real_resolver_too(loop_factory: LoopFactory) -> None:
+    async def test() -> None:
+        # RFC 6761, section 6.4. A resolver that is cut off says nothing instead.
+        with pytest.raises((socket.gaierror, TimeoutError)):
+            await dial("nonexistent.invalid", 1935, tls=None, timeout_s=2.0)
+
+    run(loop_factory, test)
+
+
+@on_both_loops
+def test_a_resolver_that_does_not_answer_keeps_neither_others_nor_the_end_waiting(
+    loop_factory: LoopFactory, names: Names
+) -> None:
+    names.addresses["lost"] = None
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        hanging = [loop.create_task(dial("lost", 1935, tls=None, timeout_s=DEADLINE_S)) for _ in range(40)]
+        await eventually_async(lambda: names.waiting == 40, "every lookup to begin")
+        async with FarEnd(stays) as far_end:
+            (await dial("localhost", far_end.port, tls=None, timeout_s=DEADLINE_S)).close()
+        with pytest.raises(TimeoutError):
+            await dial("lost", 1935, tls=None, timeout_s=0.01)
+        hanging[0].cancel()  # one is called off, the others are left behind
+
+    run(loop_factory, test)
+    assert names.waiting == 41
+    names.over.set()
+
+
+@on_both_loops
+def test_without_a_thread_to_be_had_it_is_an_error_like_any_other(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    async def test() -> None:
+        with pytest.raises(OSError, match="can't start new thread"):
+            await dial("localhost", 1935, tls=None, timeout_s=DEADLINE_S)
 
     run(loop_factory, test)
 
@@ -198,9 +277,10 @@ def test_a_port_that_nobody_listens_on_is_refused(loop_factory: LoopFactory) -> 
     run(loop_factory, test)
 
 
-def test_calling_it_off_closes_what_was_begun() -> None:
+def test_calling_it_off_closes_what_was_begun(names: Names) -> None:
     async def test() -> None:
-        loop = scripted(slow=[("192.0.2.1", 1)])
+        loop = scripted()
+        names.addresses["slow"] = [("192.0.2.1", 1)]
         loop.silent.add(("192.0.2.1", 1))
         before = open_descriptors()
         dialling = loop.create_task(dial("slow", 1, tls=None, timeout_s=DEADLINE_S))

@@ -284,8 +284,9 @@ def test_closing_tells_every_player_of_the_end_and_accepts_nobody(
 
 @on_both_loops
 def test_a_player_that_is_behind_when_the_server_closes_gets_the_rest_and_the_end(
-    serve: Serve, loop_factory: LoopFactory
+    serve: Serve, loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(server_module, "_GOODBYE_S", 2 * DEADLINE_S)  # it is not this that closes the player
     server = serve(loop_factory=loop_factory, max_lag_s=60.0)
     with (
         RtmpClient.publish(server.port) as publisher,
@@ -302,6 +303,7 @@ def test_a_player_that_is_behind_when_the_server_closes_gets_the_rest_and_the_en
         player.wait_status("NetStream.Play.UnpublishNotify")
         player.wait_closed()
         assert player.received == published
+        publisher.wait_closed()
 
 
 def test_players_that_take_nothing_do_not_hold_up_the_end(serve: Serve) -> None:

@@ -1,0 +1,116 @@
+"""`headrace pipeline run` and `headrace pipeline batch`: words in, a job run, one clear line if it cannot be.
+
+Owns arguments and exit statuses: 0 done, 1 the job failed, 2 the command line was wrong. PySpark is imported only when
+a job begins, so that help needs none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+from headrace.errors import HeadraceError
+
+_NEEDED = ("pyspark", "pyarrow", "numpy", "xxhash", "pandas")
+
+
+def main(argv: Sequence[str], program: str) -> int:
+    """Called by `headrace.cli` with the arguments behind `pipeline`."""
+    try:
+        options = _parser(program).parse_args(argv)
+    except _UsageError as error:
+        _complain(program, str(error))
+        return 2
+    except SystemExit:  # help was asked for, and printed
+        return 0
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        _complain(program, f"the pipeline needs {', '.join(missing)}; install headrace[pipeline]")
+        return 1
+    try:
+        return _run(options)
+    except HeadraceError as error:
+        _complain(program, str(error))
+        return 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    from headrace.pipeline.jobs import batch, streaming
+    from headrace.pipeline.jobs.lake import open_lake
+    from headrace.pipeline.jobs.report import say_to_stdout
+    from headrace.pipeline.session import make_session
+
+    data_dirs = options.data_dir or [Path("data")]
+    record_dirs = options.record_dir or [Path("recordings")]
+    lake_dir = options.lake or data_dirs[0] / "lake"
+    places = [path.absolute() for path in data_dirs], [path.absolute() for path in record_dirs]
+    # The lock first: a second job is told so at once, without waiting for a JVM.
+    with open_lake(lake_dir, f"headrace pipeline {options.job}") as lake:
+        spark = make_session(f"headrace {options.job}", master=options.master)
+        try:
+            if options.job == "batch":
+                wanted = batch.Range(options.from_time, options.to_time)
+                batch.run(spark, lake, *places, wanted, say_to_stdout)
+            else:
+                stop = threading.Event()
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, lambda *_: stop.set())
+                streaming.run(spark, lake, *places, say_to_stdout, is_once=options.once, stop=stop)
+        finally:
+            spark.stop()
+    return 0
+
+
+class _UsageError(Exception):
+    pass
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(message)
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = _Parser(prog=program, description="Recordings and events to tables, on Apache Spark.")
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="run|batch")
+    run = jobs.add_parser("run", help="follow the server: tables are seconds behind", allow_abbrev=False)
+    run.add_argument("--once", action="store_true", help="take in what is there now, then end")
+    batch = jobs.add_parser("batch", help="take in what is there, or a part of it, and end", allow_abbrev=False)
+    form = "as 2026-01-31 or 2026-01-31T18:00, UTC unless it says otherwise"
+    batch.add_argument("--from", dest="from_time", type=_time, metavar="TIME", help=f"only from here on, {form}")
+    batch.add_argument("--to", dest="to_time", type=_time, metavar="TIME", help="only before this, in the same form")
+    for job in (run, batch):
+        job.add_argument(
+            "--data-dir", type=Path, action="append", metavar="DIR", help="the server's, repeatable (default data)"
+        )
+        job.add_argument(
+            "--record-dir",
+            type=Path,
+            action="append",
+            metavar="DIR",
+            help="the server's, repeatable (default recordings)",
+        )
+        job.add_argument("--master", default="local[*]", help="where Spark runs (default local[*])")
+        job.add_argument(
+            "--lake", type=Path, metavar="DIR", help="where tables go (default lake in the data directory)"
+        )
+    return parser
+
+
+def _time(text: str) -> datetime:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected 2026-01-31 or 2026-01-31T18:00") from None
+    return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+
+
+def _complain(program: str, message: str) -> None:
+    sys.stderr.write(f"{program}: {message}\n")

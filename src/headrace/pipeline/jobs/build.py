@@ -1,0 +1,142 @@
+"""From bronze to silver and gold: which streams have news, and their rows anew, by the tables' own functions.
+
+Batch and stream both end here, so they cannot give different answers. A stream is always built from all its rows, so
+late and repeated events need no special care, and a crash in between is mended by doing it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.pipeline.jobs.lake import Lake, Unit, file_of
+from headrace.pipeline.tables import (
+    audience,
+    destination_health,
+    destination_states,
+    gops,
+    incidents,
+    recordings,
+    relay_audit,
+    sessions,
+    stream_health,
+    stream_windows,
+    timeline,
+)
+
+# A far end's stream lives at the same time as ours. More than the clocks' difference and the grace period.
+_AROUND_MS = 120_000
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The events and tags of some streams, complete."""
+
+    events: DataFrame
+    stream_tags: DataFrame
+    files: list[str]  # of their units
+
+
+def build_pending(spark: SparkSession, lake: Lake) -> int | None:
+    """Build what the newest parts of bronze touch. How many streams that was; None if there are no such parts."""
+    parts = lake.pending()
+    if not any(parts.values()):
+        return None
+    units = _touched(spark, lake, parts)
+    if units:
+        _build(spark, lake, units)
+    lake.mark_built(parts)
+    return len(units)
+
+
+def _touched(spark: SparkSession, lake: Lake, parts: dict[str, list[str]]) -> set[Unit]:
+    new_events = lake.read(spark, "events", parts["events"])
+    has_unit = F.col("stream_id").isNotNull() | (F.col("type") == "play_refused")
+    touched = new_events.where(has_unit).select(*Unit.columns())
+    # New tags are news of the stream they were recorded of. So is a file that a second stream claims: see timeline.
+    all_opened = timeline.opened_files(lake.read(spark, "events"))
+    names = timeline.opened_files(new_events).select("file_name")
+    if parts["tags"]:
+        new_tags = lake.read(spark, "tags", parts["tags"])
+        names = names.union(new_tags.select(timeline.file_name(F.col("path")).alias("file_name")))
+    recorded = all_opened.join(names.distinct(), on="file_name", how="left_semi").select(*Unit.columns())
+    return {Unit(*row) for row in touched.union(recorded).distinct().collect()}
+
+
+def _build(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> None:
+    inputs = _inputs(spark, lake, units)
+    events, stream_tags = inputs.events.persist(), inputs.stream_tags.persist()
+
+    def publish(table: str, rows: DataFrame) -> DataFrame:
+        rows = rows.persist()
+        lake.replace_units(table, rows, inputs.files)
+        return rows
+
+    try:
+        windows = publish("stream_windows", stream_windows.build(events, stream_tags))
+        own_sessions = publish("sessions", sessions.build(events))
+        states = publish("destination_states", destination_states.build(events))
+        built = [
+            windows,
+            own_sessions,
+            states,
+            publish("gops", gops.build(stream_tags)),
+            publish("stream_health", stream_health.build(events, windows)),
+            publish("destination_health", destination_health.build(events, own_sessions, states)),
+            publish("audience", audience.build(own_sessions)),
+            publish("incidents", incidents.build(events, own_sessions, states)),
+            publish("recordings", recordings.build(events, stream_tags)),
+        ]
+        _build_relay_audit(spark, lake, units, inputs)
+        for rows in built:
+            rows.unpersist()
+    finally:
+        events.unpersist()
+        stream_tags.unpersist()
+
+
+def _build_relay_audit(spark: SparkSession, lake: Lake, units: Collection[Unit], inputs: Inputs) -> None:
+    """Also of the streams that live beside these: one of these may be their far end, or has been taken for it."""
+    own = {unit for unit in units if unit.stream_id is not None}
+    beside = own | _beside(spark, lake, own)
+    around = beside | _beside(spark, lake, beside)
+    if around != own:
+        inputs = _inputs(spark, lake, around)
+    rows = relay_audit.build(inputs.events, inputs.stream_tags)
+    ids = [unit.stream_id for unit in beside]
+    lake.replace_units("relay_audit", rows.where(F.col("stream_id").isin(ids)), [file_of(unit) for unit in beside])
+
+
+def _beside(spark: SparkSession, lake: Lake, units: set[Unit]) -> set[Unit]:
+    """The streams whose publishers were there at the same time."""
+    if not units:
+        return set()
+    publishes = lake.read(spark, "sessions").where("kind = 'publish'")
+    lives = publishes.groupBy("node", "stream_id").agg(
+        F.unix_millis(F.min("started_at")).alias("start"), F.unix_millis(F.max("last_seen_at")).alias("stop")
+    )
+    rows = [(row.node, row.stream_id, row.start, row.stop) for row in lives.collect()]
+    keys = {(unit.node, unit.stream_id) for unit in units}
+    own = [(start, stop) for node, stream_id, start, stop in rows if (node, stream_id) in keys]
+    return {
+        Unit(node, stream_id, None)
+        for node, stream_id, start, stop in rows
+        if any(start - _AROUND_MS <= last and first <= stop + _AROUND_MS for first, last in own)
+    }
+
+
+def _inputs(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> Inputs:
+    # A stream_id on two nodes, which only a made-up log has, takes in both: each is complete, so no harm is done.
+    ids = sorted({unit.stream_id for unit in units if unit.stream_id is not None})
+    names = sorted({unit.stream for unit in units if unit.stream is not None})
+    events = lake.read(spark, "events")
+    is_refused = F.col("stream_id").isNull() & (F.col("type") == "play_refused") & F.col("stream").isin(names)
+    own = events.where(F.col("stream_id").isin(ids) | is_refused)
+    own_files = timeline.opened_files(own).select("file_name").distinct()
+    tags = lake.read(spark, "tags").withColumn("file_name", timeline.file_name(F.col("path")))
+    tags = tags.join(own_files, on="file_name", how="left_semi").drop("file_name")
+    stream_tags = timeline.of_streams(events, tags).where(F.col("stream_id").isin(ids))
+    return Inputs(own, stream_tags, [file_of(unit) for unit in units])

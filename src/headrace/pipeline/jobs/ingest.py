@@ -1,0 +1,83 @@
+"""Into bronze: rows that are not there yet, as one part, once.
+
+Owns what "there already" means: an event by node, boot and seq, a tag by file and offset. Batch and stream take in
+rows by the same functions, so one may go on where the other stopped.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.pipeline.jobs.lake import Lake
+from headrace.pipeline.sources import events as event_source
+from headrace.pipeline.tables import events, problems, tags
+
+
+class Taken(NamedTuple):
+    rows: int
+    problems: int
+
+
+def take_in_lines(spark: SparkSession, lake: Lake, part: str, lines: DataFrame) -> Taken:
+    """Lines of the event log. Problems first: the part of events says that the batch is done."""
+    parsed = event_source.parse(lines).persist()
+    try:
+        bad = problems.build_from_events(event_source.bad(parsed))
+        found = _add_new(spark, lake, "problems", part, bad, problems.KEY)
+        good = event_source.good(parsed)
+        span = good.agg(F.min("time_ms"), F.max("time_ms")).first()
+        # A copy of an event has its time too, so only those of the same time need to be looked through.
+        known = lake.read(spark, "events")
+        if span is not None and span[0] is not None:
+            known = known.where(F.col("time_ms").between(span[0], span[1]))
+        return Taken(_add(lake, "events", part, _without(events.build(good), known, events.KEY)), found)
+    finally:
+        parsed.unpersist()
+
+
+def take_in_tags(spark: SparkSession, lake: Lake, part: str, rows: DataFrame, own_prefix: str | None = None) -> Taken:
+    """Tags of recordings. Parts that begin with `own_prefix` are of the same stream, whose offsets never overlap."""
+    return Taken(_add_new(spark, lake, "tags", part, tags.build(rows), tags.KEY, own_prefix), 0)
+
+
+def take_in_problems(spark: SparkSession, lake: Lake, part: str, rows: DataFrame) -> Taken:
+    found = problems.build_from_recordings(rows)
+    return Taken(0, _add_new(spark, lake, "problems", part, found, problems.KEY))
+
+
+def _add_new(
+    spark: SparkSession,
+    lake: Lake,
+    table: str,
+    part: str,
+    rows: DataFrame,
+    key: tuple[str, ...],
+    own_prefix: str | None = None,
+) -> int:
+    others = [name for name in lake.parts(table) if own_prefix is None or not name.startswith(own_prefix)]
+    if others:
+        rows = _without(rows, lake.read(spark, table, others), key)
+    return _add(lake, table, part, rows)
+
+
+def _add(lake: Lake, table: str, part: str, rows: DataFrame) -> int:
+    if lake.has_part(table, part):
+        return 0  # written before a crash
+    rows = rows.persist()
+    try:
+        count = rows.count()
+        if count:
+            # A part of a few seconds is one small file, not one for each task.
+            lake.add_part(table, part, rows.coalesce(max(1, count // 1_000_000)))
+        return count
+    finally:
+        rows.unpersist()
+
+
+def _without(rows: DataFrame, known: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    keys = known.select([F.col(name).alias(f"known_{name}") for name in key])
+    is_same = [F.col(name).eqNullSafe(F.col(f"known_{name}")) for name in key]
+    return rows.join(keys, on=is_same, how="left_anti")

@@ -1,0 +1,238 @@
+"""The lake on disk: where tables lie, how rows get there whole, and that one job at a time writes them.
+
+    LAKE/bronze/TABLE/PART/*.parquet    a part is renamed into place once and never changes
+    LAKE/silver/TABLE/STREAM.parquet    the rows of one stream; a newer file replaces it in one step
+    LAKE/gold/TABLE/STREAM.parquet      the same
+    LAKE/_lake.json, _built.json, _lock, _tmp/, _checkpoints/    ours; no reader of a table comes here
+
+So whoever reads a table's directory, with whatever program, sees each row once, also after a kill -9. Every table has
+an empty `schema.parquet`, so that it can be read before it has rows. Renames must be atomic: a disk or a shared file
+system, no object store.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace.pipeline.errors import CONDITIONS, PipelineError
+from headrace.pipeline.tables.catalog import BRONZE, DERIVED, TABLES
+from headrace.telemetry.events import SCHEMA_VERSION
+
+LAYOUT_VERSION = 1  # raised when what lies where changes its meaning
+_VERSION_FILE, _BUILT_FILE, _LOCK_FILE = "_lake.json", "_built.json", "_lock"
+_TEMPORARY, _CHECKPOINTS = "_tmp", "_checkpoints"
+_SCHEMA_FILE = "schema.parquet"
+
+CONDITIONS.update(
+    LAKE_BUSY="the lake {path} is in use by {holder}: one job at a time writes to a lake",
+    LAKE_NOT_LOCAL="lake {path}, expected a directory: tables are put in place by renaming, which needs a file system",
+    LAKE_VERSION="the lake {path} has {what} {found}, expected {expected}: use another lake, or run the version that made it",
+    LAKE_COLUMN="the lake {path} has {table}.{column} as {found}, expected {expected}: use another lake",
+)
+
+
+class Unit(NamedTuple):
+    """What is rebuilt as a whole: a stream of a node, or the refused plays of a name."""
+
+    node: str
+    stream_id: str | None
+    stream: str | None  # only where there is no stream_id
+
+    @classmethod
+    def columns(cls) -> tuple[Column, ...]:
+        return F.col("node"), F.col("stream_id"), F.when(F.col("stream_id").isNull(), F.col("stream")).alias("stream")
+
+
+def file_of(unit: Unit) -> str:
+    """The name of a unit's file: readable, and safe whatever a stream is called."""
+    identity = [unit.node, unit.stream_id or "", *([unit.stream or ""] if unit.stream_id is None else [])]
+    shown = re.sub("[^A-Za-z0-9._-]", "_", unit.stream_id or unit.stream or "")
+    return f"{hashlib.sha256(chr(10).join(identity).encode()).hexdigest()[:12]}-{shown[:100]}"
+
+
+def _file_column() -> Column:
+    """The same of a row."""
+    shown = F.regexp_replace(F.coalesce("stream_id", "stream"), "[^A-Za-z0-9._-]", "_")
+    name = F.when(F.col("stream_id").isNull(), F.col("stream"))
+    identity = F.concat_ws("\n", "node", F.coalesce("stream_id", F.lit("")), name)
+    return F.concat(F.substring(F.sha2(identity, 256), 1, 12), F.lit("-"), F.substring(shown, 1, 100))
+
+
+class Lake:
+    """One lake, opened by one job. See `open_lake`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def directory(self, table: str) -> Path:
+        return self.root / TABLES[table].layer / table
+
+    def checkpoint(self, name: str) -> Path:
+        return self.root / _CHECKPOINTS / name
+
+    def read(self, spark: SparkSession, table: str, parts: Iterable[str] | None = None) -> DataFrame:
+        """A table, or some parts of it. Columns that older files lack are null."""
+        directory = self.directory(table)
+        paths = [str(directory)] if parts is None else [str(directory / part) for part in parts]
+        reader = spark.read.schema(TABLES[table].schema).option("recursiveFileLookup", "true")
+        return reader.parquet(*(paths or [str(directory / _SCHEMA_FILE)]))
+
+    # Bronze: parts ------------------------------------------------------------------------------------------------
+
+    def parts(self, table: str) -> list[str]:
+        return sorted(path.name for path in self.directory(table).iterdir() if path.is_dir())
+
+    def has_part(self, table: str, part: str) -> bool:
+        return (self.directory(table) / part).exists()
+
+    def add_part(self, table: str, part: str, rows: DataFrame) -> None:
+        """Write rows as a part. One that is there already is from before a crash and has the same rows."""
+        if self.has_part(table, part):
+            return
+        with self._temporary() as written:
+            rows.write.parquet(str(written))
+            (written / "_SUCCESS").unlink(missing_ok=True)
+            _sync(written)
+            written.rename(self.directory(table) / part)
+
+    # Silver and gold: a file for each stream ----------------------------------------------------------------------
+
+    def replace_units(self, table: str, rows: DataFrame, files: Iterable[str]) -> None:
+        """Put rows in the place of those that these units' files had before."""
+        directory = self.directory(table)
+        stale = set(files)
+        with self._temporary() as written:
+            keyed = rows.withColumn("_unit", _file_column())
+            keyed.repartition("_unit").write.partitionBy("_unit").parquet(str(written))
+            for folder in written.glob("_unit=*"):
+                (file,) = folder.glob("*.parquet")
+                name = folder.name.partition("=")[2]
+                os.replace(file, directory / f"{name}.parquet")
+                stale.discard(name)
+        for name in stale:
+            (directory / f"{name}.parquet").unlink(missing_ok=True)
+
+    # What the derived tables hold already -------------------------------------------------------------------------
+
+    def pending(self) -> dict[str, list[str]]:
+        """Parts of events and tags that silver and gold were not built from yet."""
+        built = set(self._read_json(_BUILT_FILE).get("parts", ()))
+        return {
+            table: [part for part in self.parts(table) if f"{table}/{part}" not in built]
+            for table in ("events", "tags")
+        }
+
+    def mark_built(self, parts: dict[str, list[str]]) -> None:
+        built = set(self._read_json(_BUILT_FILE).get("parts", ()))
+        built |= {f"{table}/{part}" for table, names in parts.items() for part in names}
+        self._write_json(_BUILT_FILE, {"parts": sorted(built)})
+
+    # Opening ------------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make what is missing, migrate what is old, or refuse. Call only with the lock held."""
+        known = self._read_json(_VERSION_FILE)
+        columns = {name: json.loads(table.schema.json())["fields"] for name, table in TABLES.items()}
+        shapes = {name: {field["name"]: field["type"] for field in fields} for name, fields in columns.items()}
+        if known:
+            self._require("layout", known.get("layout"), LAYOUT_VERSION)
+            self._require("event schema version", known.get("events"), SCHEMA_VERSION)
+            self._migrate(known["tables"], shapes)
+        shutil.rmtree(self.root / _TEMPORARY, ignore_errors=True)
+        (self.root / _TEMPORARY).mkdir()
+        for name, table in TABLES.items():
+            directory = self.directory(name)
+            directory.mkdir(parents=True, exist_ok=True)
+            if not known or known["tables"].get(name) != shapes[name] or not (directory / _SCHEMA_FILE).exists():
+                self._write_schema(directory, table.schema)
+        self._write_json(_VERSION_FILE, {"layout": LAYOUT_VERSION, "events": SCHEMA_VERSION, "tables": shapes})
+
+    def _migrate(self, old: dict[str, Any], new: dict[str, Any]) -> None:
+        """A new column of bronze is null in old rows; derived tables are built again. Anything else is refused."""
+        for name in BRONZE:
+            for column, kind in old.get(name, {}).items():
+                found = new[name].get(column, "none")
+                if found != kind:
+                    raise PipelineError(
+                        "LAKE_COLUMN", path=self.root, table=name, column=column, found=kind, expected=found
+                    )
+        if any(old.get(name) != new[name] for name in DERIVED):
+            (self.root / _BUILT_FILE).unlink(missing_ok=True)
+            for name in DERIVED:
+                shutil.rmtree(self.directory(name), ignore_errors=True)
+
+    def _require(self, what: str, found: object, expected: object) -> None:
+        if found != expected:
+            raise PipelineError("LAKE_VERSION", path=self.root, what=what, found=found, expected=expected)
+
+    def _write_schema(self, directory: Path, schema: Any) -> None:
+        unfinished = self.root / _TEMPORARY / f"{directory.name}.parquet"
+        pq.write_table(to_arrow_schema(schema, timezone="UTC").empty_table(), unfinished)
+        os.replace(unfinished, directory / _SCHEMA_FILE)
+
+    @contextmanager
+    def _temporary(self) -> Iterator[Path]:
+        path = self.root / _TEMPORARY / uuid.uuid4().hex
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads((self.root / name).read_text("utf-8"))
+        except FileNotFoundError:
+            return {}
+        return content
+
+    def _write_json(self, name: str, content: dict[str, Any]) -> None:
+        unfinished = self.root / f"{name}.new"
+        with unfinished.open("w", encoding="utf-8") as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, self.root / name)
+
+
+@contextmanager
+def open_lake(root: Path, job: str) -> Iterator[Lake]:
+    """The lake, ours until the end. Raises PipelineError if another job has it, or it is of another version."""
+    if "://" in str(root) or ":/" in str(root):
+        raise PipelineError("LAKE_NOT_LOCAL", path=root)
+    root = root.absolute()
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / _LOCK_FILE).open("a+", encoding="utf-8") as lock:
+        # The system lets go of it when the process ends, however it ends.
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise PipelineError("LAKE_BUSY", path=root, holder=lock.read().strip() or "another job") from None
+        lock.truncate(0)
+        lock.write(f"{job}, process {os.getpid()}")
+        lock.flush()
+        lake = Lake(root)
+        lake.prepare()
+        yield lake
+
+
+def _sync(directory: Path) -> None:
+    """To the disk before its name says that it is there."""
+    for path in directory.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())

@@ -1,0 +1,131 @@
+"""`headrace pipeline run`: Structured Streaming over the event log and the recordings.
+
+Each source is a query of its own whose batches become parts of bronze, named by the query and the batch: a batch that
+is done again after a crash finds its part there. The main thread builds silver and gold of the streams that have new
+parts, over and over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from headrace.pipeline.errors import CONDITIONS, PipelineError
+from headrace.pipeline.jobs.build import build_pending
+from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
+from headrace.pipeline.jobs.lake import Lake
+from headrace.pipeline.jobs.report import Say, describe
+from headrace.pipeline.sources import events as event_source
+
+TRIGGER_S = 2.0  # finished event files come every three seconds
+_LOOK_S = 0.2
+
+CONDITIONS["QUERY_FAILED"] = "the stream of {what} failed: {reason}"
+
+TakeIn = Callable[[SparkSession, Lake, str, DataFrame], Taken]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One source of bronze rows, followed from its own checkpoint."""
+
+    what: str
+    place: Path
+    rows: DataFrame
+    take_in: TakeIn
+
+    @property
+    def checkpoint_name(self) -> str:
+        # Another directory is another source, and begins at its own beginning.
+        return f"{self.what}-{hashlib.sha256(str(self.place).encode()).hexdigest()[:8]}"
+
+
+def run(
+    spark: SparkSession,
+    lake: Lake,
+    data_dirs: list[Path],
+    record_dirs: list[Path],
+    say: Say,
+    *,
+    is_once: bool = False,
+    stop: threading.Event | None = None,
+) -> None:
+    """Until `stop` is set, or, once, until everything that is there is in the tables."""
+    stop = stop or threading.Event()
+    feeds = _feeds(spark, data_dirs, record_dirs)
+    queries: list[tuple[Feed, StreamingQuery]] = []
+    try:
+        queries += [(feed, _start(lake, feed, say, is_once=is_once)) for feed in feeds]
+        while not stop.is_set():
+            is_idle = not any(query.isActive for _, query in queries)
+            _raise_failure(queries)
+            if not _build(spark, lake, say):
+                if is_once and is_idle:
+                    return
+                stop.wait(_LOOK_S)
+    finally:
+        for _, query in queries:
+            query.stop()
+
+
+def _feeds(spark: SparkSession, data_dirs: list[Path], record_dirs: list[Path]) -> list[Feed]:
+    feeds = []
+    for data_dir in data_dirs:
+        # The server may start after us.
+        (data_dir / event_source.FOLDER).mkdir(parents=True, exist_ok=True)
+        feeds.append(Feed("events", data_dir, event_source.stream_lines(spark, data_dir), take_in_lines))
+    for record_dir in record_dirs:
+        flv = spark.readStream.format("flv")
+        feeds.append(Feed("tags", record_dir, flv.load(str(record_dir)), take_in_tags))
+        broken = spark.readStream.format("flv").option("rows", "problems").load(str(record_dir))
+        feeds.append(Feed("problems", record_dir, broken, take_in_problems))
+    return feeds
+
+
+def _start(lake: Lake, feed: Feed, say: Say, *, is_once: bool) -> StreamingQuery:
+    checkpoint = lake.checkpoint(feed.checkpoint_name)
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        began_s = time.monotonic()
+        # The query's own id is part of the name: batches of a checkpoint that was deleted are other batches.
+        query_id = json.loads((checkpoint / "metadata").read_text("utf-8"))["id"]
+        prefix = f"stream-{query_id}-{feed.what}-"
+        own = {"own_prefix": prefix} if feed.what == "tags" else {}
+        taken = feed.take_in(rows.sparkSession, lake, f"{prefix}{batch_id:09d}", rows, **own)
+        if taken.rows or taken.problems:
+            say(describe(feed.what, taken.rows, taken.problems, time.monotonic() - began_s, batch_id))
+
+    writer: Any = feed.rows.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
+    writer = writer.queryName(feed.checkpoint_name)
+    trigger = {"availableNow": True} if is_once else {"processingTime": f"{TRIGGER_S} seconds"}
+    query: StreamingQuery = writer.trigger(**trigger).start()
+    return query
+
+
+def _build(spark: SparkSession, lake: Lake, say: Say) -> bool:
+    began_s = time.monotonic()
+    streams = build_pending(spark, lake)
+    if streams:
+        say(describe("tables", streams, 0, time.monotonic() - began_s))
+    return streams is not None
+
+
+def _raise_failure(queries: list[tuple[Feed, StreamingQuery]]) -> None:
+    for feed, query in queries:
+        error = query.exception()
+        if error is not None:
+            raise PipelineError("QUERY_FAILED", what=feed.what, reason=_first_line(error)) from error
+
+
+def _first_line(error: StreamingQueryException) -> str:
+    return str(error).strip().partition("\n")[0][:300]

@@ -1,0 +1,162 @@
+"""Gold `incidents`: what went wrong, and what came of it: publisher stall → destination drop → audience exit.
+
+An incident is caused by the newest trouble of the publisher that is going on when it begins, or ended at most
+CAUSE_MS before. Viewers leave all the time; they are an incident only where such a cause is there.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType
+
+from headrace.pipeline.schema import LONG, STRING, TIMESTAMP, at, select_as, table
+from headrace.pipeline.tables.stream_health import STARVED_MS
+
+CAUSE_MS = 10_000  # players and servers wait about so long before they give up
+SCHEMA = table(
+    ("node", STRING, "the node it was seen on"),
+    ("stream", STRING, "app/name"),
+    ("stream_id", STRING, "of this stream alone"),
+    ("incident_id", STRING, "made of node, stream_id, kind, start and destination"),
+    ("kind", STRING, "publisher_stall, publisher_lost, destination_drop or audience_exit"),
+    ("started_at", TIMESTAMP, "to a second for a stall"),
+    ("ended_at", TIMESTAMP, "null if it has not ended"),
+    ("duration_ms", LONG, "null if it has not ended"),
+    ("destination", STRING, "of a destination_drop"),
+    ("viewers", LONG, "how many left, of an audience_exit"),
+    ("cause", STRING, "the kind of what caused it, else the error class or the reason, else publisher"),
+    ("cause_id", STRING, "incident_id of what caused it"),
+    ("destinations_dropped", ArrayType(STRING), "what it caused"),
+    ("viewers_exited", LONG, "what it caused"),
+)
+
+_STREAM = ["node", "stream", "stream_id"]
+_COLUMNS = [*_STREAM, "kind", "started_ms", "ended_ms", "destination", "viewers", "own_cause"]
+
+
+def build(events: DataFrame, sessions: DataFrame, destination_states: DataFrame) -> DataFrame:
+    troubles = _identified(_stalls(events).unionByName(_losses(events)))
+    drops = _identified(_caused(_drops(destination_states), troubles))
+    exits = _identified(_exits(sessions, troubles))
+    caused = drops.unionByName(exits).where(F.col("cause_id").isNotNull())
+    effects = caused.groupBy(F.col("cause_id").alias("incident_id")).agg(
+        F.array_sort(F.collect_set("destination")).alias("destinations_dropped"),
+        F.sum("viewers").alias("viewers_exited"),
+    )
+    nothing = {"cause": F.lit(None).cast("string"), "cause_id": F.lit(None).cast("string")}
+    rows = troubles.withColumns(nothing).unionByName(drops).unionByName(exits)
+    rows = rows.join(effects, on="incident_id", how="left").withColumns(
+        {
+            "started_at": at(F.col("started_ms")),
+            "ended_at": at(F.col("ended_ms")),
+            "duration_ms": F.col("ended_ms") - F.col("started_ms"),
+            "cause": F.coalesce("cause", "own_cause"),
+            "destinations_dropped": F.coalesce("destinations_dropped", F.array().cast("array<string>")),
+            "viewers_exited": F.coalesce("viewers_exited", F.lit(0)),
+        }
+    )
+    return select_as(rows, SCHEMA)
+
+
+def _stalls(events: DataFrame) -> DataFrame:
+    """Samples in a row without a message; any silence above two seconds has at least one."""
+    order = Window.partitionBy(*_STREAM, "conn").orderBy("boot", "seq")
+    until_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    samples = events.where("type = 'publisher_sample'").withColumns(
+        {
+            "run": F.sum((F.col("messages") > 0).cast("int")).over(until_here),
+            "next_gap_ms": F.lead("max_gap_ms").over(order),
+            "next_ms": F.lead("time_ms").over(order),
+        }
+    )
+    silent = (
+        samples.where("messages = 0")
+        .groupBy(*_STREAM, "conn", "run")
+        .agg(
+            F.min(F.col("time_ms") - F.col("interval_ms")).alias("began_ms"),
+            F.max("time_ms").alias("silent_until_ms"),
+            F.max_by("next_ms", "seq").alias("next_ms"),
+            F.max_by("next_gap_ms", "seq").alias("gap_ms"),
+        )
+    )
+    # The sample that ends it knows how long it was, and it ended within that sample's second.
+    silent_ms = F.col("silent_until_ms") - F.col("began_ms")
+    length_ms = F.greatest(silent_ms, F.coalesce("gap_ms", F.lit(0)))
+    ended_ms = F.when(F.col("next_ms").isNotNull(), F.col("began_ms") + length_ms)
+    rows = silent.where(length_ms > STARVED_MS).withColumns({"started_ms": F.col("began_ms"), "ended_ms": ended_ms})
+    return _as_incidents(rows, "publisher_stall", F.lit("publisher"))
+
+
+def _losses(events: DataFrame) -> DataFrame:
+    own = events.where("type in ('publish_started', 'publish_stopped', 'stream_ended')")
+    following_ms = F.lead("time_ms").over(Window.partitionBy(*_STREAM).orderBy("boot", "seq"))
+    rows = own.withColumns({"started_ms": F.col("time_ms"), "ended_ms": following_ms})
+    rows = rows.where("type = 'publish_stopped' and reason in ('lost', 'dropped')")
+    return _as_incidents(rows, "publisher_lost", F.col("reason"))
+
+
+def _drops(states: DataFrame) -> DataFrame:
+    order = Window.partitionBy("node", "stream_id", "destination").orderBy("started_at", "seq")
+    after = order.rowsBetween(1, Window.unboundedFollowing)
+    started_ms = F.unix_millis("started_at")
+    connected_ms = F.first(F.when(F.col("state") == "connected", started_ms), ignorenulls=True).over(after)
+    rows = states.withColumns({"started_ms": started_ms, "ended_ms": connected_ms})
+    rows = rows.where("previous_state = 'connected' and state in ('waiting', 'error')")
+    return _as_incidents(rows, "destination_drop", F.coalesce("error_class", F.lit("unknown")), destination=True)
+
+
+def _exits(sessions: DataFrame, troubles: DataFrame) -> DataFrame:
+    """One incident for all who left because of the same trouble."""
+    left = sessions.where("kind = 'play' and stopped_at is not null").withColumn(
+        "started_ms", F.unix_millis("stopped_at")
+    )
+    each = _caused(_as_incidents(left.withColumn("ended_ms", F.lit(None)), "audience_exit", F.lit(None)), troubles)
+    together = (
+        each.where(F.col("cause_id").isNotNull())
+        .groupBy(*_STREAM, "kind", "cause", "cause_id")
+        .agg(
+            F.min("started_ms").alias("started_ms"),
+            F.max("started_ms").alias("ended_ms"),
+            F.count(F.lit(1)).alias("viewers"),
+        )
+    )
+    empty = F.lit(None).cast("string")
+    return together.withColumns({"destination": empty, "own_cause": empty})
+
+
+def _caused(incidents: DataFrame, troubles: DataFrame) -> DataFrame:
+    """With cause and cause_id: of all troubles that reach to the incident's start the one that began last."""
+    reasons = troubles.select(
+        *_STREAM,
+        F.col("incident_id").alias("cause_id"),
+        F.col("kind").alias("cause"),
+        F.col("started_ms").alias("from_ms"),
+        (F.col("ended_ms") + CAUSE_MS).alias("until_ms"),
+    )
+    reasons, own = reasons.alias("reason"), incidents.alias("own")
+    same = [F.col(f"own.{name}") == F.col(f"reason.{name}") for name in _STREAM]
+    begins_ms = F.col("own.started_ms")
+    reaches = (F.col("from_ms") <= begins_ms) & (F.col("until_ms").isNull() | (begins_ms <= F.col("until_ms")))
+    joined = own.join(reasons, on=[*same, reaches], how="left")
+    place = F.struct("from_ms", "cause_id")
+    return joined.groupBy(*[F.col(f"own.{name}") for name in _COLUMNS]).agg(
+        F.max_by("cause", place).alias("cause"), F.max_by("cause_id", place).alias("cause_id")
+    )
+
+
+def _as_incidents(rows: DataFrame, kind: str, own_cause: Column, *, destination: bool = False) -> DataFrame:
+    return rows.select(
+        *_STREAM,
+        F.lit(kind).alias("kind"),
+        F.col("started_ms").cast("long").alias("started_ms"),
+        F.col("ended_ms").cast("long").alias("ended_ms"),
+        (F.col("destination") if destination else F.lit(None)).cast("string").alias("destination"),
+        F.lit(None).cast("long").alias("viewers"),
+        own_cause.cast("string").alias("own_cause"),
+    )
+
+
+def _identified(rows: DataFrame) -> DataFrame:
+    parts = ["node", "stream_id", "kind", F.col("started_ms").cast("string"), F.coalesce("destination", F.lit(""))]
+    return rows.withColumn("incident_id", F.substring(F.sha2(F.concat_ws("\n", *parts), 256), 1, 16))

@@ -1,0 +1,110 @@
+"""Gold `relay_audit`: the proof of delivery, per reader (destination or recorder) of each stream.
+
+Every message that was taken in is delivered, skipped with a reason, from before the reader was there, or still on its
+way; what is left over is a hole. Where the far end's recording is in the lake too, its frames are compared with ours
+one by one: see `far_end`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from headrace.pipeline.schema import BOOLEAN, COUNTS, LONG, STRING, select_as, table
+from headrace.pipeline.tables import far_end
+from headrace.pipeline.tables.counts import sum_by_reason
+
+SCHEMA = table(
+    ("node", STRING, "the node that relays or records"),
+    ("stream", STRING, "app/name"),
+    ("stream_id", STRING, "of this stream alone"),
+    ("reader", STRING, "destination or recorder"),
+    ("name", STRING, "of the destination"),
+    ("is_final", BOOLEAN, "the stream has ended"),
+    ("ingested", LONG, "messages taken in = before_start + delivered + skipped + hole + pending - overlap"),
+    ("before_start", LONG, "messages from before the reader was there"),
+    ("delivered", LONG, "messages"),
+    ("skipped", LONG, "messages"),
+    ("skipped_by_reason", COUNTS, "the same by reason"),
+    ("pending", LONG, "messages that nothing has been told of yet"),
+    ("holes", LONG, "ranges between others that nothing was told of: events were lost"),
+    ("hole_messages", LONG, "their messages"),
+    ("overlaps", LONG, "ranges that begin inside others"),
+    ("overlap_messages", LONG, "messages told of twice"),
+    ("is_accounted", BOOLEAN, "no hole, no overlap, and nothing pending at the end"),
+    *far_end.COLUMNS,
+    ("far_unexplained", LONG, "far_missing beyond what was skipped or from before the start"),
+)
+
+_STREAM = ["node", "stream_id"]
+_KEYS = [*_STREAM, "reader", "name"]
+_INGEST = ("publisher_sample", "publish_stopped", "stream_ended")
+
+
+def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
+    ingest = events.where(F.col("type").isin(*_INGEST)).groupBy(*_STREAM)
+    ingested = ingest.agg(F.max("position").alias("told"), F.max(F.col("type") == "stream_ended").alias("is_final"))
+    far = far_end.build(events, stream_tags)
+    rows = (
+        _readers(events)
+        .join(_ranges(events), on=_KEYS, how="left")
+        .join(ingested, on=_STREAM, how="left")
+        .join(far.withColumn("reader", F.lit("destination")), on=_KEYS, how="left")
+    )
+    zeros = ("before_start", "reached", "delivered", "hole_messages", "holes", "overlaps", "overlap_messages")
+    rows = rows.withColumns({name: F.coalesce(name, F.lit(0)) for name in zeros})
+    rows = rows.withColumns(
+        {
+            # The newest proof may be ahead of the newest sample.
+            "ingested": F.greatest("told", "reached"),
+            "is_final": F.coalesce("is_final", F.lit(False)),
+            "skipped": F.coalesce("skipped", F.lit(0)),
+            "skipped_by_reason": F.coalesce("skipped_by_reason", F.create_map().cast(COUNTS)),
+        }
+    )
+    rows = rows.withColumn("pending", F.col("ingested") - F.col("reached"))
+    is_whole = (F.col("holes") == 0) & (F.col("overlaps") == 0)
+    rows = rows.withColumns(
+        {
+            "is_accounted": is_whole & (~F.col("is_final") | (F.col("pending") == 0)),
+            "far_unexplained": F.greatest(
+                F.col("far_missing") - F.col("skipped") - F.col("before_start"), F.when(F.col("far_missing") >= 0, 0)
+            ),
+        }
+    )
+    return select_as(rows, SCHEMA)
+
+
+def _readers(events: DataFrame) -> DataFrame:
+    """Those that proved something, and destinations that never came so far."""
+    proving = events.where("type = 'delivery'").select(*_KEYS, "stream")
+    trying = events.where("type = 'destination_state'").select(
+        *_STREAM, F.lit("destination").alias("reader"), F.col("destination").alias("name"), "stream"
+    )
+    return proving.unionByName(trying).distinct()
+
+
+def _ranges(events: DataFrame) -> DataFrame:
+    order = Window.partitionBy(*_KEYS).orderBy("start", "stop", "boot", "seq")
+    reach = F.max("stop").over(order.rowsBetween(Window.unboundedPreceding, -1))
+    size = F.col("stop") - F.col("start")
+    is_skipped = F.col("outcome") == "skipped"
+    reason = F.coalesce("reason", F.lit("unknown"))
+    ranges = events.where("type = 'delivery'").withColumns(
+        {
+            "hole": F.greatest(F.col("start") - reach, F.lit(0)),
+            "overlap": F.greatest(F.least(F.col("stop"), reach) - F.col("start"), F.lit(0)),
+            "skipped_by_reason": F.when(is_skipped, F.create_map(reason, size)),
+        }
+    )
+    return ranges.groupBy(*_KEYS).agg(
+        F.min("start").alias("before_start"),
+        F.max("stop").alias("reached"),
+        F.sum(F.when(~is_skipped, size)).alias("delivered"),
+        F.sum(F.when(is_skipped, size)).alias("skipped"),
+        sum_by_reason("skipped_by_reason"),
+        F.count_if(F.col("hole") > 0).alias("holes"),
+        F.sum("hole").alias("hole_messages"),
+        F.count_if(F.col("overlap") > 0).alias("overlaps"),
+        F.sum("overlap").alias("overlap_messages"),
+    )

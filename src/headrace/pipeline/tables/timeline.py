@@ -1,0 +1,65 @@
+"""The tags of a stream in order, with media time: what several tables begin with.
+
+Recordings are tied to streams by the `recording_opened` event that names the file. Timestamps wrap at 2^32, start
+anew when an encoder does, and jump; media time goes on through all of it.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+# Beyond this a step in timestamps is a new start and no pause: media time goes on where it was.
+JUMP_MS = 10_000
+_HALF, _WHOLE = 1 << 31, 1 << 32
+
+
+def opened_files(events: DataFrame) -> DataFrame:
+    """What the server said it records: node, stream, stream_id, named (the path), file_name, opened_seq, opened_ms."""
+    return events.where("type = 'recording_opened'").select(
+        "node",
+        "stream",
+        "stream_id",
+        F.col("path").alias("named"),
+        file_name(F.col("path")).alias("file_name"),
+        F.col("seq").alias("opened_seq"),
+        F.col("time_ms").alias("opened_ms"),
+    )
+
+
+def of_streams(events: DataFrame, tags: DataFrame) -> DataFrame:
+    """All tags with what `opened_files` says of their file.
+
+    The server may have been given a relative directory, so its path may be the end of ours. A file that two streams
+    claim that way belongs to neither: rows must not mix.
+    """
+    files = tags.select("path").distinct().withColumn("file_name", file_name(F.col("path")))
+    claims = files.join(opened_files(events), on="file_name", how="inner").where(
+        (F.col("path") == F.col("named")) | F.endswith("path", F.concat(F.lit("/"), F.col("named")))
+    )
+    owned = claims.groupBy("path").agg(
+        F.count_distinct("node", "stream_id").alias("claims"),
+        *[F.min(name).alias(name) for name in ("node", "stream", "stream_id", "named", "opened_seq", "opened_ms")],
+    )
+    return tags.drop("stream").join(owned.where("claims = 1").drop("claims"), on="path", how="inner")
+
+
+def with_media_time(stream_tags: DataFrame) -> DataFrame:
+    """The audio and video frames with media_ms since the stream's first, step_ms since the one before, is_jump."""
+    frames = stream_tags.where("kind in ('audio', 'video') and not coalesce(is_config, false)")
+    order = Window.partitionBy("node", "stream_id").orderBy("opened_seq", "path", "byte_offset")
+    step_ms = signed_step_ms(F.col("timestamp_ms"), F.lag("timestamp_ms").over(order))
+    steps = frames.withColumn("step_ms", F.coalesce(step_ms, F.lit(0)))
+    steps = steps.withColumn("is_jump", F.abs("step_ms") > JUMP_MS)
+    counted_ms = F.when(F.col("is_jump"), 0).otherwise(F.col("step_ms"))
+    until_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return steps.withColumn("media_ms", F.sum(counted_ms).over(until_here))
+
+
+def signed_step_ms(newer: Column, older: Column) -> Column:
+    """The difference of two 32-bit timestamps, the shorter way round."""
+    return F.pmod(newer - older + _HALF, F.lit(_WHOLE)) - _HALF
+
+
+def file_name(path: Column) -> Column:
+    return F.substring_index(path, "/", -1)

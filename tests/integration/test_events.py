@@ -1,0 +1,431 @@
+"""The event log of a real server with real FFmpeg around it: it tells what happened, exactly that, and no secret."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections import Counter
+from collections.abc import Iterable
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import av
+import pytest
+
+from headrace.telemetry.events import EVENT_TYPES, FIELD_NAMES, SCHEMA_VERSION, field_types
+from tests.integration.clips import Clip, ClipLibrary
+from tests.integration.far_ends import free_port
+from tests.integration.flv_tags import read_tags
+from tests.integration.harness import PATIENT, SECRET, ServerProcess, Stage
+from tests.integration.packets import assert_from_first_keyframe, packets_of
+
+pytestmark = pytest.mark.integration
+
+# The stream key of the destination: nowhere in the data directory.
+KEY = "k3y-5ad0c1"
+
+Line = dict[str, Any]
+
+
+class EventLines:
+    """What a server has written, once it has stopped: checked line by line against the contract."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        paths = sorted(folder.glob("events/date=*/hour=*/*.jsonl"), key=lambda path: path.name)
+        self.lines: list[Line] = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+        for line in self.lines:
+            assert_keeps_the_contract(line)
+
+    def of(self, kind: str, **fields: object) -> list[Line]:
+        return [
+            line
+            for line in self.lines
+            if line["type"] == kind and all(line[name] == value for name, value in fields.items())
+        ]
+
+    def one(self, kind: str, **fields: object) -> Line:
+        [line] = self.of(kind, **fields)
+        return line
+
+    def sum(self, kind: str, *names: str) -> int:
+        return sum(line[name] for line in self.of(kind) for name in names)
+
+    def assert_complete(self) -> None:
+        """From the start to the stop of one run, without a hole."""
+        assert [line["seq"] for line in self.lines] == list(range(1, len(self.lines) + 1))
+        assert len({(line["node"], line["boot"]) for line in self.lines}) == 1
+        assert self.lines[0]["type"] == "server_started"
+        assert self.lines[-1]["type"] == "server_stopped"
+        assert self.lines[-1]["events_lost_total"] == 0
+        assert [path.name for path in (self.folder / "events-open").iterdir()] == []
+
+    def assert_holds_nothing_of(self, *secrets: str) -> None:
+        paths = [path for path in self.folder.rglob("*") if path.is_file()]
+        assert paths
+        for path in paths:
+            text = path.read_text() + str(path)
+            assert not [secret for secret in secrets if secret in text], f"a secret is in {path}"
+
+
+def assert_keeps_the_contract(line: Line) -> None:
+    assert list(line) == ["v", "node", "boot", "seq", "time_ms", "type", *FIELD_NAMES[line["type"]]]
+    assert line["v"] == SCHEMA_VERSION
+    for name, hint in field_types(EVENT_TYPES[line["type"]]).items():
+        allowed = [dict] if get_origin(hint) is dict else list(get_args(hint) or (hint,))
+        # A float of 30.0 is written as 30.0, an integer as 30: readers may rely on either.
+        assert type(line[name]) in allowed, f"{line['type']}.{name} is {line[name]!r}, expected {hint}"
+
+
+def data_of(server: ServerProcess) -> Path:
+    """The last of its -data-dir flags."""
+    flags = server.command
+    return Path(flags[len(flags) - flags[::-1].index("-data-dir")])
+
+
+def told_by(server: ServerProcess) -> EventLines:
+    """Stop the server and read what it has told."""
+    server.stop()
+    told = EventLines(data_of(server))
+    told.assert_complete()
+    told.assert_holds_nothing_of(SECRET, KEY)
+    return told
+
+
+def ranges(deliveries: Iterable[Line], position: int) -> Counter[str]:
+    """Messages by outcome; the ranges must tile everything from 0 to `position`."""
+    listed = list(deliveries)
+    assert [line["start"] for line in listed] == [0, *(line["stop"] for line in listed[:-1])], "a hole or an overlap"
+    assert listed[-1]["stop"] == position
+    counts: Counter[str] = Counter()
+    for line in listed:
+        assert line["start"] < line["stop"]
+        assert (line["reason"] is None) is (line["outcome"] == "delivered")
+        counts[line["reason"] or "delivered"] += line["stop"] - line["start"]
+    return counts
+
+
+def dropped(samples: Iterable[Line]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for sample in samples:
+        total.update(sample["dropped"])
+    return +total
+
+
+def messages_sent(server: ServerProcess) -> int:
+    port = server.wait_for_log("HTTP listening")["addresses"][0].rpartition(":")[2]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as response:
+        return int(json.load(response)["total_messages_sent"])
+
+
+def wait_for_messages(server: ServerProcess, count: int) -> None:
+    """Until its destinations have taken so many."""
+    server.wait_until(f"{count} messages sent on", lambda: messages_sent(server) >= count or None)
+
+
+# --- the whole story
+
+
+def test_a_destination_that_dies_and_comes_back_is_told_message_by_message(stage: Stage, clips: ClipLibrary) -> None:
+    here, there = stage.folder / "here", stage.folder / "there"
+    second = stage.server(*PATIENT, "-record-all", "-record-dir", there)
+    port = second.port
+    destination = {
+        "name": "far",
+        "url": f"rtmp://127.0.0.1:{port}/live",
+        "stream_key": f"{KEY}?token={SECRET}",
+        "retry": {"initial_s": 0.1, "max_s": 0.2},
+    }
+    config = stage.folder / "destinations.json"
+    config.write_text(json.dumps({"destinations": [destination]}))
+    first = stage.server("-relay-config", config, "-record-all", "-record-dir", here, "-http-status", ":0")
+    publisher = stage.publish(clips["h264_aac"], first.url(), loops=True)
+    first.wait_for_log("Destination connected")
+    player = stage.play(first.url())
+    wait_for_messages(first, 150)
+    second.kill()
+    first.wait_for_log("Destination failed", error_class="refused", count=2)
+    again = stage.server(*PATIENT, "-record-all", "-record-dir", there, listen=f"127.0.0.1:{port}")
+    again.wait_for_log("publish command")
+    wait_for_messages(first, messages_sent(first) + 150)
+    publisher.quit_by_signal()
+    player.wait_ended()
+    again.wait_for_log("Recording finished")
+    first.wait_for_log("Recording finished")
+    told = told_by(first)
+
+    ended = told.one("stream_ended", stream="live/stream", reason="unpublished")
+    assert told.sum("publisher_sample", "messages") == ended["position"]
+    assert {line["stream_id"] for line in told.lines if "stream_id" in line} == {ended["stream_id"]}
+
+    # The recorder has everything, and its file as many tags as the log had messages.
+    recorder = ranges(told.of("delivery", reader="recorder"), ended["position"])
+    assert recorder == Counter(delivered=ended["position"])
+    opened, closed = told.one("recording_opened"), told.one("recording_closed")
+    assert opened["path"] == closed["path"]
+    tags = read_tags(Path(closed["path"]))
+    assert closed["tags_total"] == len(tags) == ended["position"]
+    assert closed["bytes_total"] == Path(closed["path"]).stat().st_size
+    assert closed["error"] is None
+
+    # The destination has all but what is said with its reason, and the samples say the same as the ranges.
+    far = told.of("delivery", reader="destination", name="far")
+    outcomes = ranges(far, ended["position"])
+    assert set(outcomes) <= {"delivered", "not_connected", "no_keyframe"}
+    assert told.sum("destination_sample", "messages") == outcomes["delivered"]
+    # What came before its first connection was never for it, and is no drop.
+    assert dropped(told.of("destination_sample")) == Counter({"no_keyframe": outcomes["no_keyframe"]}) + Counter()
+    # What the second far end has recorded is what was delivered to it, with metadata and headers repeated before.
+    after = sorted(there.glob("*.flv"), key=lambda path: path.stat().st_mtime)[-1]
+    kept = read_tags(after)
+    new_media = [tag for tag in kept if tag.is_frame]
+    back_seq = told.of("destination_state", state="connected")[1]["seq"]
+    delivered_after = [
+        tags[position]
+        for line in far
+        if line["seq"] > back_seq and line["outcome"] == "delivered"
+        for position in range(line["start"], line["stop"])
+    ]
+    assert [tag for tag in delivered_after if tag.is_frame] == new_media
+
+    states = told.of("destination_state", destination="far")
+    story = [state for state, _ in groupby((line["state"], line["error_class"]) for line in states)]
+    assert story[:4] == [("connecting", None), ("connected", None), ("waiting", "reset"), ("connecting", None)]
+    assert story[-3:] == [("connecting", None), ("connected", None), ("disconnected", None)]
+    assert set(story[4:-3]) == {("connecting", None), ("waiting", "refused")}
+    assert all(before != after for before, after in pairwise(line["state"] for line in states))
+    attempts = [line["attempt"] for line in states if line["state"] == "waiting"]
+    assert attempts == list(range(1, len(attempts) + 1))
+    assert {line["url"] for line in states} == {f"rtmp://127.0.0.1:{port}/live/****"}
+    # Nothing is delivered while it is not connected.
+    waiting = [sample for sample in told.of("destination_sample") if sample["state"] in ("waiting", "connecting")]
+    assert all(not sample["flowing"] for sample in waiting)
+
+    play = told.one("play_stopped")
+    assert play["first_keyframe_ms"] is not None
+    assert play["first_keyframe_ms"] < play["duration_ms"]
+    assert told.sum("subscriber_sample", "messages") == play["messages_total"]
+    assert told.sum("subscriber_sample", "bytes") == play["bytes_total"]
+    assert play["viewer"] == told.one("play_started")["viewer"]
+
+
+# --- sums
+
+
+def sent_by_ffmpeg(clip: Clip) -> dict[str, int]:
+    """What PyAV finds in the clip, and what FFmpeg's muxer adds to each packet (FLV 10.1, E.4.2 and E.4.3)."""
+    with av.open(str(clip.path)) as container:
+        streams = {stream.type: stream for stream in container.streams}
+        packets = [packet for packet in container.demux(*streams.values()) if packet.size]
+        # Two bytes before AAC, five before AVC; the sequence header is the extradata behind the same bytes.
+        overhead = {"audio": 2, "video": 5}
+        size = {
+            kind: sum(packet.size + overhead[kind] for packet in packets if packet.stream.type == kind)
+            + overhead[kind]
+            + len(stream.codec_context.extradata or b"")
+            for kind, stream in streams.items()
+        }
+    video = [packet for packet in packets if packet.stream.type == "video"]
+    has_end = 1 if video else 0  # AVC's end of sequence, five bytes
+    return {
+        "video_bytes": size.get("video", 0) + 5 * has_end,
+        "audio_bytes": size.get("audio", 0),
+        "messages": len(packets) + len(streams) + 1 + has_end,  # headers, onMetaData
+        "frames": len(video),
+        "keyframes": sum(packet.is_keyframe for packet in video),
+    }
+
+
+@pytest.mark.parametrize("name", ["h264_aac", "h264_b_frames", "h264_only", "aac_only"])
+def test_the_samples_of_a_publisher_add_up_to_the_clip(stage: Stage, clips: ClipLibrary, name: str) -> None:
+    clip = clips[name]
+    server = stage.server(*PATIENT)
+    stage.feed(clip, server.url("live/camera")).finish()
+    server.wait_for_log("publisher disconnected")
+    told = told_by(server)
+    expected = sent_by_ffmpeg(clip)
+    assert {field: told.sum("publisher_sample", field) for field in expected} == expected
+    ended = told.one("stream_ended", stream="live/camera")
+    assert ended["position"] == expected["messages"]
+    sample = told.of("publisher_sample")[-1]
+    assert sample["position"] == ended["position"]
+    newest_ms = {
+        kind: max((tag.timestamp_ms for tag in clip.tags if tag.type_id == kind and tag.is_frame), default=None)
+        for kind in (8, 9)
+    }
+    assert (sample["audio_ms"], sample["video_ms"]) == (newest_ms[8], newest_ms[9])
+    codecs = told.one("codec_detected")
+    assert codecs["video"] == ("h264" if expected["frames"] else None)
+    assert codecs["audio"] == (None if name == "h264_only" else "aac")
+    if expected["frames"]:
+        assert (codecs["width"], codecs["height"], codecs["frame_rate"]) == (640, 360, 25.0)
+    encoder = told.one("metadata")
+    assert encoder["encoder"].startswith("Lavf")
+    connection = told.one("connection_closed")
+    media_bytes = expected["video_bytes"] + expected["audio_bytes"]
+    assert media_bytes < connection["bytes_in_total"] < media_bytes * 1.2 + 10_000
+
+
+# --- publishers
+
+
+def test_a_publisher_that_is_back_within_the_grace_goes_on_with_its_stream(stage: Stage, clips: ClipLibrary) -> None:
+    server = stage.server("-publisher-grace", "30s", "-record-all", "-record-dir", stage.folder / "recordings")
+    first = stage.publish(clips["h264_small"], server.url(), loops=True)
+    server.wait_for_log("Recording started")
+    first.kill()
+    server.wait_for_log("publisher disconnected")
+    second = stage.publish(clips["h264_small"], server.url(), loops=True)
+    server.wait_for_log("Publisher is back")
+    second.quit_by_signal()
+    server.wait_for_log("Recording finished")
+    third = stage.feed(clips["h264_small"], server.url())
+    third.finish()
+    server.wait_for_log("Recording finished", count=2)
+    told = told_by(server)
+    started, stopped = told.of("publish_started"), told.of("publish_stopped")
+    assert [line["resumed"] for line in started] == [False, True, False]
+    assert [line["reason"] for line in stopped] == ["lost", "unpublished", "unpublished"]
+    assert started[0]["stream_id"] == started[1]["stream_id"] != started[2]["stream_id"]
+    assert [line["conn"] for line in started] == [line["conn"] for line in stopped]
+    assert started[1]["position"] == stopped[0]["position"] > 0
+    for ended in told.of("stream_ended"):
+        of_stream = [line for line in told.of("delivery") if line["stream_id"] == ended["stream_id"]]
+        assert ranges(of_stream, ended["position"]) == Counter(delivered=ended["position"])
+        samples = told.of("publisher_sample", stream_id=ended["stream_id"])
+        assert sum(sample["messages"] for sample in samples) == ended["position"]
+    assert len(told.of("stream_ended")) == 2
+
+
+def test_a_destination_that_is_never_there_skips_everything(stage: Stage, clips: ClipLibrary) -> None:
+    server = stage.server(*PATIENT, "-relay-to", f"rtmp://127.0.0.1:{free_port()}/live/{KEY}")
+    publisher = stage.feed(clips["h264_aac"], server.url())
+    server.wait_for_log("Destination failed", error_class="refused")
+    publisher.finish()
+    server.wait_for_log("publisher disconnected")
+    told = told_by(server)
+    ended = told.one("stream_ended")
+    assert ranges(told.of("delivery"), ended["position"]) == Counter(not_connected=ended["position"])
+    assert told.sum("destination_sample", "messages", "bytes") == 0
+    assert {line["error_class"] for line in told.of("destination_state", state="waiting")} == {"refused"}
+
+
+def test_a_recording_that_fails_is_told_to_the_end_of_the_stream(stage: Stage, clips: ClipLibrary) -> None:
+    (stage.folder / "taken").write_text("a file where the folder should be")
+    server = stage.server(*PATIENT, "-record-all", "-record-dir", stage.folder / "taken" / "recordings")
+    server.expected_errors.add("Recording failed")
+    publisher = stage.feed(clips["h264_aac"], server.url())
+    server.wait_for_log("Recording failed")
+    publisher.finish()
+    server.wait_for_log("publisher disconnected")
+    told = told_by(server)
+    ended = told.one("stream_ended")
+    assert ranges(told.of("delivery", reader="recorder"), ended["position"]) == Counter(error=ended["position"])
+
+
+# --- what is kept, and where
+
+
+@pytest.mark.parametrize("stores", [False, True], ids=["hashed", "-store-addresses"])
+def test_addresses_are_kept_only_if_the_operator_asks_for_it(stage: Stage, clips: ClipLibrary, stores: bool) -> None:
+    server = stage.server(*PATIENT, *(["-store-addresses"] if stores else []))
+    publisher = stage.feed(clips["h264_small"], server.url())
+    server.wait_for_log("publish command")
+    players = [stage.play(server.url()) for _ in range(2)]
+    server.wait_for_log("Subscriber added", count=2)
+    publisher.finish()
+    for player in players:
+        player.wait_ended()
+    refused = stage.play(server.url("live/nobody"))
+    assert refused.wait() != 0
+    told = told_by(server)
+    viewers = {line["viewer"] for line in told.lines if "viewer" in line}
+    assert len(viewers) == 1, "one host is one viewer, whatever its port"
+    [viewer] = viewers
+    if stores:
+        assert viewer == "127.0.0.1"
+    else:
+        assert len(viewer) == 16
+        told.assert_holds_nothing_of("127.0.0.1")
+    assert told.one("play_refused")["reason"] == "NetStream.Play.StreamNotFound"
+    assert len(told.of("play_started")) == len(told.of("play_stopped")) == 2
+    assert len(told.of("connection_opened")) == len(told.of("connection_closed")) == 4
+
+
+def test_without_telemetry_nothing_is_written(stage: Stage, clips: ClipLibrary) -> None:
+    server = stage.server(*PATIENT, "-telemetry", "off")
+    publish_and_play(stage, server, clips["h264_small"])
+    server.stop()
+    assert not data_of(server).exists()
+
+
+def test_a_data_folder_that_cannot_be_written_stops_nothing_else(stage: Stage, clips: ClipLibrary) -> None:
+    (stage.folder / "taken").write_text("a file where the folder should be")
+    server = stage.server(*PATIENT, "-data-dir", stage.folder / "taken" / "data")
+    server.expected_errors.add("Event log failed")
+    publish_and_play(stage, server, clips["h264_small"])
+    assert len(server.logged("Event log failed")) == 1
+    server.stop()
+
+
+def test_a_data_folder_that_fails_later_stops_nothing_else(stage: Stage, clips: ClipLibrary) -> None:
+    """The node has its identity, but events cannot be finished: `events` is no folder."""
+    folder = stage.folder / "data"
+    folder.mkdir()
+    (folder / "events").write_text("in the way")
+    server = stage.server(*PATIENT, "-data-dir", folder)
+    server.expected_errors.add("Event log failed")
+    publish_and_play(stage, server, clips["h264_small"])
+    server.stop()
+    assert server.logged("Event log failed")
+    (folder / "events").unlink()
+    # Nothing is lost: the next start finds it.
+    again = stage.server(*PATIENT, "-data-dir", folder)
+    again.wait_for_log("Event log recovered")
+    again.stop()
+    assert len(EventLines(folder).of("publish_started")) == 1
+
+
+def publish_and_play(stage: Stage, server: ServerProcess, clip: Clip) -> None:
+    publisher = stage.feed(clip, server.url())
+    server.wait_for_log("publish command")
+    player = stage.play(server.url())
+    server.wait_for_log("Subscriber added")
+    publisher.finish()
+    assert_from_first_keyframe(player.wait_ended(), packets_of(clip.path))
+
+
+def test_what_a_killed_server_had_told_is_found_at_the_next_start(stage: Stage, clips: ClipLibrary) -> None:
+    folder = stage.folder / "data"
+    server = stage.server(*PATIENT, "-data-dir", folder)
+    stage.publish(clips["h264_small"], server.url(), loops=True)
+
+    def lines_left() -> list[str] | None:
+        text = "".join(path.read_text() for path in (folder / "events-open").glob("*.jsonl"))
+        return text.splitlines() if '"type":"publisher_sample"' in text else None
+
+    left = server.wait_until("a sample on its way", lines_left)
+    server.kill()
+    again = stage.server(*PATIENT, "-data-dir", folder)
+    again.wait_for_log("Event log recovered")
+    again.stop()
+    told = EventLines(folder)
+    first_boot = told.lines[0]["boot"]
+    before = [line for line in told.lines if line["boot"] == first_boot]
+    after = [line for line in told.lines if line["boot"] != first_boot]
+    for run in (before, after):
+        assert [line["seq"] for line in run] == list(range(1, len(run) + 1))
+    assert len({line["node"] for line in told.lines}) == 1
+    assert json.loads(left[-1]) in before
+    assert not told.of("server_stopped", boot=first_boot), "a run that did not say goodbye is known by that"
+    assert [line["type"] for line in after] == ["server_started", "server_stopped"]
+
+
+def test_a_port_that_is_taken_leaves_a_finished_log(stage: Stage) -> None:
+    server = stage.server()
+    folder = stage.folder / "data"
+    other = ServerProcess("taken", "-data-dir", folder, listen=f"127.0.0.1:{server.port}")
+    assert other.wait() == 1
+    assert [line["type"] for line in EventLines(folder).lines] == ["server_started"]
+    assert list((folder / "events-open").iterdir()) == []

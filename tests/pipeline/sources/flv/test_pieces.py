@@ -1,0 +1,100 @@
+"""Files to tasks, and the options that say how."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.sources.flv.options import FlvOptions
+from headrace.pipeline.sources.flv.pieces import Piece, pack, split
+from headrace.pipeline.sources.flv.walk import Range
+
+MB = 1 << 20
+
+
+@given(st.integers(0, 5000), st.integers(0, 5000), st.integers(1, 1000))
+def test_pieces_cover_a_file_once_and_none_is_longer_than_allowed(begin: int, length: int, max_bytes: int) -> None:
+    parts = [piece.part for piece in split("f", begin, begin + length, max_bytes, tags_before=7)]
+    assert [part.begin for part in parts] == [begin, *(part.stop for part in parts[:-1])]
+    assert parts[-1].stop == begin + length
+    assert all(part.stop - part.begin <= max_bytes for part in parts)
+    assert all(part.stop - part.begin == part.step for part in parts[:-1])
+    assert [part.is_exact for part in parts] == [True] + [False] * (len(parts) - 1)
+    assert [part.tags_before for part in parts] == [7] + [None] * (len(parts) - 1)
+
+
+def test_a_file_is_split_into_equal_parts() -> None:
+    assert [piece.part.stop for piece in split("f", 0, 1025 * MB, 512 * MB)] == [358263467, 716526934, 1025 * MB]
+
+
+def _file(size: int) -> Piece:
+    return Piece("f", Range.whole(size))
+
+
+def test_many_small_files_become_few_tasks() -> None:
+    tasks = pack([_file(100_000)] * 1000, 512 * MB, min_tasks=2)
+    assert len(tasks) == 3
+    assert sum(map(len, tasks)) == 1000
+
+
+def test_a_little_is_one_task_whatever_the_number_of_processors() -> None:
+    assert len(pack([_file(MB)] * 10, 512 * MB, min_tasks=16)) == 1
+
+
+def test_much_is_spread_over_the_processors() -> None:
+    assert [len(task) for task in pack([_file(99 * MB)] * 8, 512 * MB, min_tasks=4)] == [2, 2, 2, 2]
+
+
+def test_no_files_are_no_tasks() -> None:
+    assert pack([], 512 * MB, min_tasks=2) == []
+
+
+# --- options
+
+
+def test_options_have_defaults() -> None:
+    options = FlvOptions.parse({"path": "rec"})
+    assert options.paths == ("rec",)
+    assert (options.rows, options.has_payload, options.is_recursive, options.glob) == ("tags", False, True, "*.flv")
+    assert (options.max_split_bytes, options.close_after_ms, options.max_batch_bytes) == (512 * MB, 300_000, 1024 * MB)
+
+
+def test_options_are_read() -> None:
+    options = FlvOptions.parse(
+        {
+            "paths": '["a", "b"]',
+            "rows": "problems",
+            "payload": "True",
+            "recursive": "false",
+            "maxSplitBytes": "10mb",
+            "closeAfter": "90s",
+            "maxBytesPerBatch": "1000",
+        }
+    )
+    assert options.paths == ("a", "b")
+    assert (options.rows, options.has_payload, options.is_recursive) == ("problems", True, False)
+    assert (options.max_split_bytes, options.close_after_ms, options.max_batch_bytes) == (10 * MB, 90_000, 1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("rows", "frames", "option rows=frames, expected tags or problems"),
+        ("payload", "yes", "option payload=yes, expected true or false"),
+        ("maxSplitBytes", "0", "option maxSplitBytes=0, expected a number above 0"),
+        ("maxSplitBytes", "-1", "option maxSplitBytes=-1"),
+        ("closeAfter", "soon", "option closeAfter=soon, expected a duration such as 5m"),
+        ("path", "", "option path=, expected a file, a directory or a glob"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_what_was_found_and_expected(name: str, value: str, message: str) -> None:
+    with pytest.raises(PipelineError) as caught:
+        FlvOptions.parse({"path": "rec", name: value})
+    assert message in str(caught.value)
+    assert caught.value.condition == "OPTION_INVALID"
+
+
+def test_addresses_are_not_shown() -> None:
+    assert "secret" not in repr(FlvOptions.parse({"path": "s3://key:secret@bucket"}))
