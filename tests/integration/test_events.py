@@ -215,25 +215,27 @@ def test_a_destination_that_dies_and_comes_back_is_told_message_by_message(stage
 
 def sent_by_ffmpeg(clip: Clip) -> dict[str, int]:
     """What PyAV finds in the clip, and what FFmpeg's muxer adds to each packet (FLV 10.1, E.4.2 and E.4.3)."""
+    # Two bytes before AAC, five before AVC; the sequence header is the extradata behind the same bytes.
+    overhead = {"audio": 2, "video": 5}
+    sizes: Counter[str] = Counter()
+    frames: list[bool] = []  # of video: is it a keyframe
+    count = 0
     with av.open(str(clip.path)) as container:
-        streams = {stream.type: stream for stream in container.streams}
-        packets = [packet for packet in container.demux(*streams.values()) if packet.size]
-        # Two bytes before AAC, five before AVC; the sequence header is the extradata behind the same bytes.
-        overhead = {"audio": 2, "video": 5}
-        size = {
-            kind: sum(packet.size + overhead[kind] for packet in packets if packet.stream.type == kind)
-            + overhead[kind]
-            + len(stream.codec_context.extradata or b"")
-            for kind, stream in streams.items()
-        }
-    video = [packet for packet in packets if packet.stream.type == "video"]
-    has_end = 1 if video else 0  # AVC's end of sequence, five bytes
+        tracks = len(container.streams)
+        for stream in container.streams:
+            sizes[stream.type] += overhead[stream.type] + len(stream.codec_context.extradata or b"")
+        for packet in container.demux():
+            if packet.size:
+                count += 1
+                sizes[packet.stream.type] += packet.size + overhead[packet.stream.type]
+                frames += [packet.is_keyframe] if packet.stream.type == "video" else []
+    has_end = bool(frames)  # AVC's end of sequence, five bytes
     return {
-        "video_bytes": size.get("video", 0) + 5 * has_end,
-        "audio_bytes": size.get("audio", 0),
-        "messages": len(packets) + len(streams) + 1 + has_end,  # headers, onMetaData
-        "frames": len(video),
-        "keyframes": sum(packet.is_keyframe for packet in video),
+        "video_bytes": sizes["video"] + 5 * has_end,
+        "audio_bytes": sizes["audio"],
+        "messages": count + tracks + 1 + has_end,  # headers, onMetaData
+        "frames": len(frames),
+        "keyframes": sum(frames),
     }
 
 
@@ -276,9 +278,9 @@ def test_a_publisher_that_is_back_within_the_grace_goes_on_with_its_stream(stage
     server.wait_for_log("Recording started")
     first.kill()
     server.wait_for_log("publisher disconnected")
-    second = stage.publish(clips["h264_small"], server.url(), loops=True)
+    second = stage.feed(clips["h264_small"], server.url())
     server.wait_for_log("Publisher is back")
-    second.quit_by_signal()
+    second.finish()
     server.wait_for_log("Recording finished")
     third = stage.feed(clips["h264_small"], server.url())
     third.finish()

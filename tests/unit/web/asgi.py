@@ -34,7 +34,12 @@ class Answer:
         return self.status, self.json["code"]
 
 
-def ask(
+def ask(app: Starlette, method: str, path: str, **request: Any) -> Answer:
+    """One request on a loop of its own."""
+    return asyncio.run(ask_on_loop(app, method, path, **request))
+
+
+async def ask_on_loop(
     app: Starlette,
     method: str,
     path: str,
@@ -77,13 +82,10 @@ def ask(
     async def send(message: Any) -> None:
         answers.append(message)
 
-    async def serve() -> None:
-        try:
-            await app(scope, receive, send)
-        except ZeroDivisionError:
-            pass  # what a broken backend raises here: it is passed on to the HTTP server after it was answered
-
-    asyncio.run(serve())
+    try:
+        await app(scope, receive, send)
+    except ZeroDivisionError:
+        pass  # what a broken backend raises here: it is passed on to the HTTP server after it was answered
     found = {name.decode(): value.decode("latin-1") for name, value in answers[0]["headers"]}
     return Answer(answers[0]["status"], found, b"".join(answer.get("body", b"") for answer in answers[1:]))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from tests.helpers.far_end import FarEnd, grants, refuses_connect
 from tests.helpers.loops import run
 from tests.helpers.media_bytes import frames, preamble
 from tests.helpers.origin import KEY, Origin, append, destination
-from tests.unit.web.asgi import Answer, FakeBackend, ask
+from tests.unit.web.asgi import Answer, FakeBackend, ask, ask_on_loop
 
 KINDS: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -170,7 +169,7 @@ def test_real_answers_are_as_described(tmp_path: Path) -> None:
             app = make_app(Control(origin.server, recordings, origin.relay), token=None)
 
             async def check(method: str, path: str, described_path: str | None = None, **request: Any) -> Answer:
-                answer = await asyncio.to_thread(ask, app, method.upper(), path, **request)
+                answer = await ask_on_loop(app, method.upper(), path, **request)
                 assert_described(answer, method, described_path or path)
                 assert KEY.encode() not in answer.body
                 return answer
