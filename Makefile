@@ -59,7 +59,7 @@ lock: $(VENV)/.made ## write requirements/*.txt again; make lock UPGRADE=1 takes
 	@test -x $(VENV)/lock/bin/uv || $(PYTHON) -m venv $(VENV)/lock
 	$(VENV)/lock/bin/python -m pip --disable-pip-version-check install --quiet 'uv==$(UV_VERSION)'
 	$(LOCK) --extra pipeline --group test -o requirements/test.txt
-	$(LOCK) --extra pipeline --group build -c requirements/test.txt -o requirements/run.txt
+	$(LOCK) --group build -c requirements/test.txt -o requirements/run.txt
 
 clean: ## remove the environment and everything that was generated
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist htmlcov

@@ -21,6 +21,7 @@ from headrace.server.server import Server
 from headrace.server.session import Session
 from headrace.stream.log import LogLimits
 from headrace.stream.registry import Stream
+from headrace.telemetry.events import Event
 from tests.helpers.far_end import FarEnd
 from tests.helpers.media_bytes import AUDIO, DATA, VIDEO, Sent
 from tests.helpers.waiting import eventually_async
@@ -53,14 +54,18 @@ class Origin:
     """The server, its destinations, and the streams that the test publishes."""
 
     def __init__(self, *configs: DestinationConfig, limits: LogLimits | None = None, chunk_size: int = 60_000) -> None:
+        self.events: list[Event] = []  # what destinations tell the event log
+        self._port: int | None = None
         self.server = Server(
             limits=limits, chunk_size=chunk_size, on_stream=lambda stream: self.relay.stream_started(stream)
         )
         self.relay = RelayService(
-            configs, fanout_of=self.server.fanout, retain=self.server.streams.retain, chunk_size=chunk_size
+            configs,
+            fanout_of=self.server.fanout,
+            retain=self.server.streams.retain,
+            chunk_size=chunk_size,
+            emit=self.events.append,
         )
-
-        self._port: int | None = None
 
     async def __aenter__(self) -> Origin:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from headrace.relay.feed import MAX_LAG_S, REPORT_INTERVAL_S, STABLE_S, STALLED_
 from headrace.server.server import Server
 from headrace.stream.log import LogLimits
 from headrace.stream.registry import Stream
+from headrace.telemetry.events import Delivery, DestinationSample, DestinationState
 from tests.helpers.far_end import (
     FarEnd,
     Script,
@@ -413,8 +415,27 @@ def test_whatever_happens_nothing_comes_twice_and_the_figures_add_up(seed: int) 
             shown = origin.out().snapshot()
             assert shown["messages_sent"] + shown["messages_dropped"] == stream.log.tail
             assert shown["reconnect_count"] >= 1
+            assert_told(origin, shown, stream.log.tail)
 
     play(test)
+
+
+def assert_told(origin: Origin, shown: dict[str, Any], tail: int) -> None:
+    """The event log says the same: ranges without hole or overlap, and samples that add up to the totals."""
+    told = [event for event in origin.events if isinstance(event, Delivery)]
+    assert [told[0].start, *[one.stop for one in told]] == [*[one.start for one in told], tail]
+    assert told[0].start == 0
+    counts = Counter({"delivered": 0, "skipped": 0})
+    for one in told:
+        counts[one.outcome] += one.stop - one.start
+    assert (counts["delivered"], counts["skipped"]) == (shown["messages_sent"], shown["messages_dropped"])
+    samples = [event for event in origin.events if isinstance(event, DestinationSample)]
+    assert sum(one.messages for one in samples) == shown["messages_sent"]
+    assert sum(one.bytes for one in samples) == shown["bytes_sent"]
+    assert sum(sum(one.dropped.values()) for one in samples) == shown["messages_dropped"]
+    states = [event.state for event in origin.events if isinstance(event, DestinationState)]
+    assert states[-1] == "disconnected"
+    assert KEY not in f"{origin.events}"
 
 
 def test_a_far_end_that_is_a_server_of_ours_gets_the_stream_and_gets_it_again_after_a_restart() -> None:

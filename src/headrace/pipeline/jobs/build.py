@@ -106,7 +106,7 @@ def _build_relay_audit(spark: SparkSession, lake: Lake, units: Collection[Unit],
     if around != own:
         inputs = _inputs(spark, lake, around)
     rows = relay_audit.build(inputs.events, inputs.stream_tags)
-    ids = [unit.stream_id for unit in beside]
+    ids = sorted(unit.stream_id or "" for unit in beside)
     lake.replace_units("relay_audit", rows.where(F.col("stream_id").isin(ids)), [file_of(unit) for unit in beside])
 
 

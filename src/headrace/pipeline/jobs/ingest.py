@@ -16,6 +16,10 @@ from headrace.pipeline.sources import events as event_source
 from headrace.pipeline.tables import events, problems, tags
 
 
+# A part of a few seconds is one small file, and one of a whole archive still has work for several cores.
+FILES = 4
+
+
 class Taken(NamedTuple):
     rows: int
     problems: int
@@ -25,15 +29,19 @@ def take_in_lines(spark: SparkSession, lake: Lake, part: str, lines: DataFrame) 
     """Lines of the event log. Problems first: the part of events says that the batch is done."""
     parsed = event_source.parse(lines).persist()
     try:
-        bad = problems.build_from_events(event_source.bad(parsed))
-        found = _add_new(spark, lake, "problems", part, bad, problems.KEY)
-        good = event_source.good(parsed)
-        span = good.agg(F.min("time_ms"), F.max("time_ms")).first()
-        # A copy of an event has its time too, so only those of the same time need to be looked through.
-        known = lake.read(spark, "events")
-        if span is not None and span[0] is not None:
-            known = known.where(F.col("time_ms").between(span[0], span[1]))
-        return Taken(_add(lake, "events", part, _without(events.build(good), known, events.KEY)), found)
+        span = parsed.agg(
+            F.min("event.time_ms").alias("start"), F.max("event.time_ms").alias("stop"), F.count("found").alias("bad")
+        ).collect()[0]
+        found = 0
+        if span.bad:
+            bad = problems.build_from_events(event_source.bad(parsed))
+            found = _add_new(spark, lake, "problems", part, bad, problems.KEY)
+        rows = events.build(event_source.good(parsed))
+        if lake.parts("events") and span.start is not None:
+            # A copy of an event has its time too, so only those of the same time need to be looked through.
+            known = lake.read(spark, "events").where(F.col("time_ms").between(span.start, span.stop))
+            rows = _without(rows, known, events.KEY)
+        return Taken(lake.add_part("events", part, rows.coalesce(FILES)), found)
     finally:
         parsed.unpersist()
 
@@ -60,21 +68,7 @@ def _add_new(
     others = [name for name in lake.parts(table) if own_prefix is None or not name.startswith(own_prefix)]
     if others:
         rows = _without(rows, lake.read(spark, table, others), key)
-    return _add(lake, table, part, rows)
-
-
-def _add(lake: Lake, table: str, part: str, rows: DataFrame) -> int:
-    if lake.has_part(table, part):
-        return 0  # written before a crash
-    rows = rows.persist()
-    try:
-        count = rows.count()
-        if count:
-            # A part of a few seconds is one small file, not one for each task.
-            lake.add_part(table, part, rows.coalesce(max(1, count // 1_000_000)))
-        return count
-    finally:
-        rows.unpersist()
+    return lake.add_part(table, part, rows.coalesce(FILES))
 
 
 def _without(rows: DataFrame, known: DataFrame, key: tuple[str, ...]) -> DataFrame:

@@ -41,7 +41,7 @@ _SCHEMA_FILE = "schema.parquet"
 CONDITIONS.update(
     LAKE_BUSY="the lake {path} is in use by {holder}: one job at a time writes to a lake",
     LAKE_NOT_LOCAL="lake {path}, expected a directory: tables are put in place by renaming, which needs a file system",
-    LAKE_VERSION="the lake {path} has {what} {found}, expected {expected}: use another lake, or run the version that made it",
+    LAKE_VERSION="the lake {path} has {what} {found}, expected {expected}: use another lake or an older Headrace",
     LAKE_COLUMN="the lake {path} has {table}.{column} as {found}, expected {expected}: use another lake",
 )
 
@@ -100,15 +100,19 @@ class Lake:
     def has_part(self, table: str, part: str) -> bool:
         return (self.directory(table) / part).exists()
 
-    def add_part(self, table: str, part: str, rows: DataFrame) -> None:
-        """Write rows as a part. One that is there already is from before a crash and has the same rows."""
+    def add_part(self, table: str, part: str, rows: DataFrame) -> int:
+        """Write rows as a part; how many there are. A part that is there already is from before a crash."""
         if self.has_part(table, part):
-            return
+            return 0
         with self._temporary() as written:
             rows.write.parquet(str(written))
             (written / "_SUCCESS").unlink(missing_ok=True)
-            _sync(written)
-            written.rename(self.directory(table) / part)
+            # The files tell without another run over the rows.
+            count = sum(pq.read_metadata(path).num_rows for path in written.glob("*.parquet"))
+            if count:
+                _sync(written)
+                written.rename(self.directory(table) / part)
+        return count
 
     # Silver and gold: a file for each stream ----------------------------------------------------------------------
 

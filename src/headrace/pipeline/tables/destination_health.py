@@ -80,7 +80,7 @@ def _timeline_facts(states: DataFrame) -> DataFrame:
         }
     )
     place = F.struct("started_at", "seq")
-    facts = noted.groupBy(*_KEYS).agg(
+    return noted.groupBy(*_KEYS).agg(
         F.max("stream").alias("stream"),
         F.max_by("url", place).alias("url"),
         F.max_by("state", place).alias("state"),
@@ -94,7 +94,6 @@ def _timeline_facts(states: DataFrame) -> DataFrame:
         F.max_by("error", F.when(F.col("error").isNotNull(), place)).alias("last_error"),
         F.max_by("error_class", F.when(F.col("error_class").isNotNull(), place)).alias("last_error_class"),
     )
-    return facts
 
 
 def _connected(states: DataFrame, publishes: DataFrame) -> DataFrame:

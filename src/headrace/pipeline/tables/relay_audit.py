@@ -92,8 +92,11 @@ def _ranges(events: DataFrame) -> DataFrame:
     reason = F.coalesce("reason", F.lit("unknown"))
     ranges = events.where("type = 'delivery'").withColumns(
         {
-            "hole": F.greatest(F.col("start") - reach, F.lit(0)),
-            "overlap": F.greatest(F.least(F.col("stop"), reach) - F.col("start"), F.lit(0)),
+            # The first has none before it, and greatest and least look past a null.
+            "hole": F.when(reach.isNull(), 0).otherwise(F.greatest(F.col("start") - reach, F.lit(0))),
+            "overlap": F.when(reach.isNull(), 0).otherwise(
+                F.greatest(F.least(F.col("stop"), reach) - F.col("start"), F.lit(0))
+            ),
             "skipped_by_reason": F.when(is_skipped, F.create_map(reason, size)),
         }
     )

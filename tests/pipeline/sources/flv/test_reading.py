@@ -53,7 +53,7 @@ def test_an_error_of_the_disk_is_not_the_files_and_fails_the_task(
 
 def test_many_problems_come_in_several_batches(tmp_path: Path) -> None:
     path = tmp_path / "bad.flv"
-    write_flv(path, [b"\xff" + tag for tag in recording(1500) for _ in range(1)])
+    write_flv(path, [b"\xff" + tag * 2 for tag in recording(600)])
     size = path.stat().st_size
     found = read(tmp_path, PROBLEMS, path, size=size, max_bytes=size)
     assert len(found) > 1024

@@ -40,7 +40,7 @@ IS_TAG_TYPE = np.array([not byte & _FILTER and byte & TYPE_MASK in (8, 9, 18) fo
 # Behind a gap one link is not yet believed: 1 GB of noise holds one by chance in 90 cases, and two in a row in 10^13.
 _LEAST_LINKS = 2
 _SCAN_BYTES = 1 << 20  # fits into the processor's cache
-_FIRST_SEARCH_BYTES = 1 << 16  # what was damaged is short as a rule
+_FIRST_SEARCH_BYTES = 1 << 12  # most damage is short, and where it is dense every search has its price
 
 
 class Links(NamedTuple):
@@ -112,7 +112,7 @@ class Chain:
             link = self._first_sure_link(place, stop)
             if link is not None:
                 return link[0] if link[0] > fault else link[1]
-            place, step = stop, min(step * 4, MAX_LINK_BYTES)
+            place, step = stop, min(step * 8, MAX_LINK_BYTES)
         return None
 
     def _is_believed(self, end: int) -> bool:
