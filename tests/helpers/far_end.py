@@ -205,10 +205,12 @@ class FarEnd:
         return self.visits[-1]
 
     async def until_media(self, count: int, visit: int = -1) -> list[Sent]:
-        """The first messages of a visit."""
-        await eventually_async(
-            lambda: self.visits and len(self.visits[visit].media) >= count, f"{count} messages at the far end"
-        )
+        """The first messages of a visit, which may be still to come."""
+
+        def is_there() -> bool:
+            return len(self.visits) > max(visit, 0) and len(self.visits[visit].media) >= count
+
+        await eventually_async(is_there, f"{count} messages at the far end")
         return self.visits[visit].media
 
 

@@ -63,7 +63,7 @@ def at(time_ms: Column) -> Column:
 
 def event_schema() -> StructType:
     """The envelope and the union of all events' fields, every one of which may be null."""
-    fields = dict(ENVELOPE)
+    fields: dict[str, DataType] = dict(ENVELOPE)
     for kind in EVENT_TYPES.values():
         for name, hint in field_types(kind).items():
             spark_type = _spark_type(hint)

@@ -42,7 +42,9 @@ class Connection:
         self._out_chunk_size = 128
         self._received_bytes = 0
         self._acknowledged_bytes = 0
-        self._peer_window_bytes = DEFAULT_WINDOW_BYTES
+        # None until the peer names it, and until then it is owed no acknowledgement. FFmpeg names none when it
+        # publishes, and one that it has not read when it closes makes its kernel drop the end of the stream.
+        self._peer_window_bytes: int | None = None
         self.media_ids: set[int] = set()  # message streams the peer may send media on
         self.ignored_media_messages = 0  # media on a stream that is not being published
 
@@ -111,7 +113,8 @@ class Connection:
 
     def _count(self, size: int) -> None:
         self._received_bytes += size
-        if self._received_bytes - self._acknowledged_bytes >= self._peer_window_bytes:
+        window_bytes = self._peer_window_bytes
+        if window_bytes is not None and self._received_bytes - self._acknowledged_bytes >= window_bytes:
             self._acknowledged_bytes = self._received_bytes
             self._send_control(messages.acknowledgement(self._received_bytes))
 

@@ -190,7 +190,7 @@ class Server:
         stream = self.streams.find(app, name)
         if stream is None:
             self.metrics.plays_refused += 1
-            raise StreamError("NetStream.Play.StreamNotFound", f"No stream {name}.")
+            raise StreamError("NetStream.Play.StreamNotFound", f'No stream "{name}".')
         self.metrics.plays_started += 1
         return stream
 

@@ -336,6 +336,8 @@ class Session:
 
     def _skipped(self, reason: SkipReason, start: int, stop: int) -> None:
         self._server.metrics.messages_dropped[reason.value] += stop - start
+        if reason in (SkipReason.LAG, SkipReason.EVICTED):
+            self._log.warn("Subscriber is too slow", remote=self.remote, reason=reason.value, skipped=stop - start)
 
     def _settle_idle(self) -> None:
         if not self._publications and not self._players:

@@ -18,9 +18,9 @@ def test_a_new_lake_has_every_table_without_rows(tmp_path: Path) -> None:
 
 
 def test_a_second_job_on_one_lake_is_refused(tmp_path: Path) -> None:
-    with open_lake(tmp_path, "headrace pipeline run"):
-        with pytest.raises(PipelineError, match=r"in use by headrace pipeline run, process \d+: one job at a time"):
-            open_lake(tmp_path, "another").__enter__()
+    refusal = pytest.raises(PipelineError, match=r"in use by headrace pipeline run, process \d+: one job at a time")
+    with open_lake(tmp_path, "headrace pipeline run"), refusal:
+        open_lake(tmp_path, "another").__enter__()
     with open_lake(tmp_path, "the next"):
         pass
 

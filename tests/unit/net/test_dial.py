@@ -17,7 +17,7 @@ from headrace.net.link import Link
 from tests.helpers.far_end import FarEnd, Visit, then_closes
 from tests.helpers.loops import LoopFactory, on_both_loops, run
 from tests.helpers.sockets import open_descriptors
-from tests.helpers.waiting import DEADLINE_S, eventually_async
+from tests.helpers.waiting import DEADLINE_S, eventually_async, turns
 
 AUTHORITY = trustme.CA()
 OTHER_AUTHORITY = trustme.CA()
@@ -248,6 +248,23 @@ def test_a_resolver_that_does_not_answer_keeps_neither_others_nor_the_end_waitin
     run(loop_factory, test)
     assert names.waiting == 41
     names.over.set()
+
+
+@on_both_loops
+def test_an_answer_of_the_resolver_that_comes_too_late_is_nobodys(loop_factory: LoopFactory, names: Names) -> None:
+    names.addresses["slow"] = None
+
+    async def test() -> None:
+        with pytest.raises(TimeoutError):
+            await dial("slow", 1935, tls=None, timeout_s=0.01)
+        await eventually_async(lambda: names.waiting == 1, "the lookup to begin")
+        names.over.set()
+        await eventually_async(
+            lambda: not [one for one in threading.enumerate() if one.name == "look up slow"], "the lookup to end"
+        )
+        await turns()
+
+    run(loop_factory, test)
 
 
 @on_both_loops

@@ -365,6 +365,88 @@ def test_a_destination_that_stops_reading_is_left_and_goes_on_without_a_message_
     play(test)
 
 
+def test_what_was_skipped_in_a_batch_that_was_lost_is_counted_once() -> None:
+    gate = asyncio.Event()
+
+    async def reads_late(visit: Visit) -> None:
+        await visit.grant()
+        visit.stop_reading()
+        await gate.wait()
+        visit.writer.transport.resume_reading()  # type: ignore[attr-defined]
+
+    async def test() -> None:
+        second, third = asyncio.Event(), asyncio.Event()
+        far_end = FarEnd(grants, held(second, reads_late), held(third), receive_buffer_bytes=8 << 10)
+        async with far_end, Origin(destination(far_end)) as origin:
+            stream = origin.publish()
+            before = await flowing(origin, far_end, stream)
+            far_end.last.reset()
+            await far_end.until_visits(2)
+            # Megabytes of sound between pictures that cannot be shown: the socket takes a part of it and then no more.
+            outage = append(
+                stream,
+                [
+                    Sent(one.type_id, one.timestamp_ms, one.payload + bytes(60_000) * (one.type_id == AUDIO))
+                    for one in inter_frames(200, start_ms=800, first_number=20)
+                ],
+            )
+            second.set()
+            feed = await origin.until(FeedState.CONNECTED)
+            await eventually_async(lambda: feed._session and feed._session.link.is_blocked, "the socket to be full")
+            feed.tick(asyncio.get_running_loop().time() + STALLED_S + 1)
+            await far_end.until_visits(3)
+            gate.set()
+            await eventually_async(lambda: far_end.visits[1].is_over, "the second connection to end")
+            third.set()
+            after = append(stream, frames(5, start_ms=8800, first_number=220))
+            taken = of_type(AUDIO, far_end.visits[1].media)[1:]
+            assert 0 < len(taken) < 200
+            await far_end.until_media(3 + 200 - len(taken) + len(after), 2)
+            assert taken + of_type(AUDIO, far_end.visits[2].media)[1:] == of_type(AUDIO, outage + after)
+            shown = origin.out().snapshot()
+            assert shown["dropped_by_reason"] == {"no_keyframe": 200}
+            assert shown["messages_sent"] == len(before) + 200 + len(after)
+            origin.unpublish(stream)
+            await origin.until_over()
+            assert_told(origin, origin.out().snapshot(), stream.log.tail)
+
+    play(test)
+
+
+def test_a_batch_that_waited_until_the_log_had_dropped_it_counts_as_dropped() -> None:
+    async def stops_reading(visit: Visit) -> None:
+        await visit.grant()
+        visit.stop_reading()
+        await asyncio.Event().wait()
+
+    async def test() -> None:
+        limits = LogLimits(max_messages=100)
+        far_end = FarEnd(stops_reading, grants, receive_buffer_bytes=8 << 10)
+        async with far_end, Origin(destination(far_end), limits=limits) as origin:
+            stream = origin.publish()
+            feed = await origin.until(FeedState.CONNECTED)
+            count = 0
+            while not (feed._session and feed._session.link.is_blocked):
+                append(stream, frames(5, start_ms=200 * count, first_number=5 * count, size=200_000))
+                count += 1
+                await turns()
+            taken = feed.snapshot()["messages_sent"]
+            more = append(stream, frames(200, start_ms=200 * count, first_number=5 * count))
+            assert stream.log.head > taken
+            assert feed.snapshot()["messages_sent"] <= taken
+            feed.tick(asyncio.get_running_loop().time() + STALLED_S + 1)
+            await far_end.until_media(20, 1)
+            origin.unpublish(stream)
+            await origin.until_over()
+            shown = origin.out().snapshot()
+            assert shown["messages_sent"] + shown["messages_dropped"] == stream.log.tail
+            assert shown["dropped_by_reason"]["evicted"] > 0
+            assert far_end.visits[1].media[-1] == more[-1]
+            assert_told(origin, shown, stream.log.tail)
+
+    play(test)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_happens_nothing_comes_twice_and_the_figures_add_up(seed: int) -> None:
     chance = random.Random(seed)
@@ -1041,6 +1123,39 @@ def test_a_feed_can_be_stopped_while_its_far_end_hangs(script: Script) -> None:
             await eventually_async(lambda: far_end.last.is_over, "the connection to be closed")
             await feed.wait_over()
             assert feed.state is FeedState.DISCONNECTED
+
+    play(test)
+
+
+def test_a_session_that_is_granted_at_the_very_moment_it_is_called_off_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Granted:
+        is_finished = False
+
+        def finish(self) -> None:
+            self.is_finished = True
+
+    session = Granted()
+    gate = asyncio.Event()
+
+    async def open_session(*arguments: Any, **options: Any) -> tuple[Granted, int]:
+        await gate.wait()
+        return session, 1
+
+    monkeypatch.setattr(feed_module, "open_session", open_session)
+
+    async def test() -> None:
+        async with Origin(destination(nowhere())) as origin:
+            stream = origin.publish()
+            feed = await origin.until(FeedState.CONNECTING)
+            await turns()
+            gate.set()
+            await turns(1)  # it is granted, and the feed not yet told
+            feed._task.cancel()
+            origin.unpublish(stream)
+            await origin.until_over()
+            assert session.is_finished
 
     play(test)
 

@@ -15,7 +15,6 @@ from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.sources import events as event_source
 from headrace.pipeline.tables import events, problems, tags
 
-
 # A part of a few seconds is one small file, and one of a whole archive still has work for several cores.
 FILES = 4
 

@@ -108,7 +108,7 @@ class Lake:
             rows.write.parquet(str(written))
             (written / "_SUCCESS").unlink(missing_ok=True)
             # The files tell without another run over the rows.
-            count = sum(pq.read_metadata(path).num_rows for path in written.glob("*.parquet"))
+            count: int = sum(pq.read_metadata(path).num_rows for path in written.glob("*.parquet"))
             if count:
                 _sync(written)
                 written.rename(self.directory(table) / part)

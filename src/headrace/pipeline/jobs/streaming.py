@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.pipeline.errors import CONDITIONS, PipelineError
 from headrace.pipeline.jobs.build import build_pending

@@ -158,5 +158,6 @@ def _as_incidents(rows: DataFrame, kind: str, own_cause: Column, *, destination:
 
 
 def _identified(rows: DataFrame) -> DataFrame:
-    parts = ["node", "stream_id", "kind", F.col("started_ms").cast("string"), F.coalesce("destination", F.lit(""))]
+    names = [F.col(name) for name in ("node", "stream_id", "kind")]
+    parts = [*names, F.col("started_ms").cast("string"), F.coalesce("destination", F.lit(""))]
     return rows.withColumn("incident_id", F.substring(F.sha2(F.concat_ws("\n", *parts), 256), 1, 16))
