@@ -50,12 +50,18 @@ class Read(NamedTuple):
 def encode_tag(type_id: int, payload: bytes, timestamp_ms: int = 0) -> bytes:
     low, high = (timestamp_ms & 0xFFFFFF).to_bytes(3, "big"), (timestamp_ms >> 24).to_bytes(1, "big")
     size = len(payload)
-    return bytes((type_id,)) + size.to_bytes(3, "big") + low + high + bytes(3) + payload + (11 + size).to_bytes(4, "big")
+    return (
+        bytes((type_id,)) + size.to_bytes(3, "big") + low + high + bytes(3) + payload + (11 + size).to_bytes(4, "big")
+    )
 
 
 def recording(frames: int = 20, start_ms: int = 0) -> list[bytes]:
     """Tags as our recorder writes them: metadata, headers, then a keyframe in ten, with sound. 50 ms a frame."""
-    tags = [encode_tag(SCRIPT, METADATA), encode_tag(VIDEO, AVC_CONFIG, start_ms), encode_tag(AUDIO, AAC_CONFIG, start_ms)]
+    tags = [
+        encode_tag(SCRIPT, METADATA),
+        encode_tag(VIDEO, AVC_CONFIG, start_ms),
+        encode_tag(AUDIO, AAC_CONFIG, start_ms),
+    ]
     for number in range(frames):
         at_ms, body = start_ms + 50 * number, number.to_bytes(4, "big") * (number % 7 + 1)
         tags.append(encode_tag(VIDEO, (AVC_FRAME if number % 10 else AVC_KEYFRAME) + body, at_ms))

@@ -110,9 +110,7 @@ def test_of_a_flag_given_twice_the_last_counts() -> None:
         (["-log-format", "text"], False, "text"),
     ],
 )
-def test_the_log_is_text_on_a_terminal_unless_told(
-    argv: list[str], is_terminal: bool, log_format: str
-) -> None:
+def test_the_log_is_text_on_a_terminal_unless_told(argv: list[str], is_terminal: bool, log_format: str) -> None:
     assert parse_serve_options(argv, is_terminal=is_terminal).log_format == log_format
 
 

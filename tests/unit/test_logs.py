@@ -224,8 +224,7 @@ def test_text_escapes_what_a_peer_could_forge_with() -> None:
     stream = written_as_text()
     logs.get_logger("test").info("a\nb", stream_key='live/x\x1b[31m\n"y"=', **{"k\n": ["\x1b", "\u202e"]})
     assert local(stream.getvalue()) == (
-        'INFO  a\\nb                     stream_key="live/x\\x1b[31m\\n\\"y\\"="'
-        ' k\\n=["\\\\u001b", "\\u202e"]\n'
+        'INFO  a\\nb                     stream_key="live/x\\x1b[31m\\n\\"y\\"=" k\\n=["\\\\u001b", "\\u202e"]\n'
     )
 
 
@@ -326,9 +325,7 @@ def test_a_wrong_call_loses_the_line_and_raises_nothing() -> None:
 def test_lines_of_many_threads_stay_whole() -> None:
     stream = written_as_json()
     log = logs.get_logger("test").bind()
-    threads = [
-        threading.Thread(target=lambda: [log.info("x", v="y" * 300) for _ in range(50)]) for _ in range(8)
-    ]
+    threads = [threading.Thread(target=lambda: [log.info("x", v="y" * 300) for _ in range(50)]) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -222,9 +222,7 @@ def test_the_readme_lists_every_flag_with_its_default() -> None:
     rows = table_rows((ROOT / "README.md").read_text("utf-8"))
     for flag in SERVE_FLAGS:
         assert f"`-{flag.name}`" in rows, f"-{flag.name} is not in the README's table of flags"
-        assert rows[f"`-{flag.name}`"][1] == f"`{flag.default}`", (
-            f"-{flag.name}: another default in the README"
-        )
+        assert rows[f"`-{flag.name}`"][1] == f"`{flag.default}`", f"-{flag.name}: another default in the README"
     listed = {cell.strip("`") for cell in rows if cell.startswith("`-")}
     assert listed == {f"-{flag.name}" for flag in SERVE_FLAGS} | {"-version", "-help"}
 

@@ -282,9 +282,7 @@ def test_any_bytes_give_encodable_values_or_a_peer_error(data: bytes) -> None:
 
 
 @given(st.lists(values_strategy, min_size=1, max_size=4), st.data())
-def test_truncated_or_damaged_values_give_values_or_a_peer_error(
-    values: list[Value], data: st.DataObject
-) -> None:
+def test_truncated_or_damaged_values_give_values_or_a_peer_error(values: list[Value], data: st.DataObject) -> None:
     encoded = bytearray(encode_values(*values))
     encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
     try:

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from headrace.errors import PeerError, UsageError
+from headrace.protocol.flv import FileHeader, FlvReader, Tag, encode_file_header, encode_tag
 from tests.unit.record.samples import (
     RECIPES,
     Packet,
@@ -17,9 +20,6 @@ from tests.unit.record.samples import (
     make_flv,
     read_tags,
 )
-
-from headrace.errors import PeerError, UsageError
-from headrace.protocol.flv import FileHeader, FlvReader, Tag, encode_file_header, encode_tag
 
 HEADER = bytes.fromhex("464c56 01 05 00000009 00000000")
 

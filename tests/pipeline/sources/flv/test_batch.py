@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from tests.pipeline.flv_files import HEADER, VIDEO, encode_tag, recording, two_chains, write_flv
 
 from headrace.pipeline.sources.flv.schema import PROBLEM_SCHEMA, TAG_SCHEMA
+from tests.pipeline.flv_files import HEADER, VIDEO, encode_tag, recording, two_chains, write_flv
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

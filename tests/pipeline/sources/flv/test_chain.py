@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.pipeline.flv_files import AUDIO, HEADER, VIDEO, MemoryFile, encode_tag, two_chains
 
 from headrace.pipeline.sources.flv.chain import Chain, Fault
+from tests.pipeline.flv_files import AUDIO, HEADER, VIDEO, MemoryFile, encode_tag, two_chains
 
 FIRST = len(HEADER)
 

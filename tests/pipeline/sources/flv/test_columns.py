@@ -7,18 +7,6 @@ from typing import Any
 import pytest
 import xxhash
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from tests.pipeline.flv_files import (
-    AAC_FRAME,
-    AUDIO,
-    AVC_CONFIG,
-    AVC_KEYFRAME,
-    HEADER,
-    METADATA,
-    SCRIPT,
-    VIDEO,
-    MemoryFile,
-    encode_tag,
-)
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.sources.flv.columns import RowFilter, problem_batch, tag_batch
@@ -31,6 +19,18 @@ from headrace.pipeline.sources.flv.schema import (
     require_columns,
 )
 from headrace.pipeline.sources.flv.walk import Problem, Range, Tags, walk
+from tests.pipeline.flv_files import (
+    AAC_FRAME,
+    AUDIO,
+    AVC_CONFIG,
+    AVC_KEYFRAME,
+    HEADER,
+    METADATA,
+    SCRIPT,
+    VIDEO,
+    MemoryFile,
+    encode_tag,
+)
 
 PATH = "/rec/live_cam_20260102_030405.flv"
 DATA = HEADER + b"".join(

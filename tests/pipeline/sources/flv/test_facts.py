@@ -7,12 +7,12 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.flv_files import AUDIO, HEADER, SCRIPT, VIDEO, MemoryFile, encode_tag
 
 from headrace.errors import PeerError
 from headrace.pipeline.sources.flv.facts import Facts, read_facts
 from headrace.pipeline.sources.flv.walk import Range, Tags, walk
 from headrace.protocol import media
+from tests.pipeline.flv_files import AUDIO, HEADER, SCRIPT, VIDEO, MemoryFile, encode_tag
 
 
 class Fact(NamedTuple):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import av
 import pytest
 from pyspark.sql import SparkSession
+
 from tests.unit.record.samples import RECIPES, run_ffmpeg
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -49,7 +50,9 @@ def demuxed(path: Path) -> list[Packet]:
             if packet.size and packet.dts is not None and packet.pts is not None:
                 kind, codec = packet.stream.type, packet.stream.codec_context.name
                 is_keyframe = kind == "video" and packet.is_keyframe
-                found.append(Packet(kind, _CODECS.get(codec, codec), packet.dts, packet.pts, is_keyframe, bytes(packet)))
+                found.append(
+                    Packet(kind, _CODECS.get(codec, codec), packet.dts, packet.pts, is_keyframe, bytes(packet))
+                )
         return found
 
 
@@ -64,14 +67,21 @@ def test_rows_are_the_packets_that_another_demuxer_finds(spark: SparkSession, fo
         mine = [row for row in rows if row.path == str(path)]
         assert {row.stream for row in mine} == {f"live/{name}"}
         packets = demuxed(path)
-        media = [row for row in mine if row.kind != "script" and not row.is_config and not _is_end(row.payload, row.kind)]
+        media = [
+            row for row in mine if row.kind != "script" and not row.is_config and not _is_end(row.payload, row.kind)
+        ]
         assert len(media) == len(packets) > 20, name
         for row, packet in zip(media, packets, strict=True):
             assert row.size_bytes - len(packet.body) in HEADERS[row.codec]
             assert row.size_bytes == len(row.payload)
             body = bytes(row.payload[row.size_bytes - len(packet.body) :])
             found = Packet(
-                row.kind, row.codec, row.timestamp_ms, row.timestamp_ms + (row.composition_ms or 0), row.is_keyframe, body
+                row.kind,
+                row.codec,
+                row.timestamp_ms,
+                row.timestamp_ms + (row.composition_ms or 0),
+                row.is_keyframe,
+                body,
             )
             assert found == packet
         assert sum(row.is_keyframe for row in media) == (0 if name in ("audio", "mp3") else 4)

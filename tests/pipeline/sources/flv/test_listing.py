@@ -8,16 +8,25 @@ from pathlib import Path
 
 import pyarrow.fs as pafs  # type: ignore[import-untyped]
 import pytest
-from tests.pipeline.flv_files import HEADER, read_split, read_whole, recording, write_flv
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.sources.flv.files import CopiedFile, FileBytes, MappedFile, RemoteFile, open_local
 from headrace.pipeline.sources.flv.listing import Files, Root
+from tests.pipeline.flv_files import HEADER, read_split, read_whole, recording, write_flv
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for name in ("a.flv", "b.flv", "notes.txt", ".hidden.flv", "day1/c.flv", "day1/cam2/d.flv", "day2/e.flv", "x[1].flv"):
+    for name in (
+        "a.flv",
+        "b.flv",
+        "notes.txt",
+        ".hidden.flv",
+        "day1/c.flv",
+        "day1/cam2/d.flv",
+        "day2/e.flv",
+        "x[1].flv",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"12345")
     return tmp_path
@@ -141,7 +150,14 @@ def test_every_way_to_a_file_gives_the_same_bytes(how: str, tmp_path: Path) -> N
     data = path.read_bytes()
     file = _opened(how, path)
     assert file.size == len(data)
-    for start, stop in ((0, 13), (5000, 5001), (100, len(data)), (len(data) - 3, len(data) + 9), (7, 7), (len(data), 9**9)):
+    for start, stop in (
+        (0, 13),
+        (5000, 5001),
+        (100, len(data)),
+        (len(data) - 3, len(data) + 9),
+        (7, 7),
+        (len(data), 9**9),
+    ):
         assert bytes(file.read(start, stop)) == data[start:stop]
     damaged = bytearray(data)
     damaged[5000:5010] = b"\xff" * 10

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from tests.pipeline.flv_files import recording, write_flv
 
 from headrace.pipeline.sources.flv.files import FileBytes
 from headrace.pipeline.sources.flv.listing import Files
 from headrace.pipeline.sources.flv.pieces import split
 from headrace.pipeline.sources.flv.reading import FlvPartition, FlvReading
 from headrace.pipeline.sources.flv.schema import PROBLEM_SCHEMA, PROBLEMS, TAG_SCHEMA_WITH_PAYLOAD, TAGS
+from tests.pipeline.flv_files import recording, write_flv
 
 
 def read(folder: Path, rows: str, *paths: Path, size: int = 100, max_bytes: int = 100) -> list[dict[str, Any]]:

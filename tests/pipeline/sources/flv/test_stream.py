@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+
 from tests.helpers.waiting import eventually
 from tests.pipeline.flv_files import HEADER, recording, write_flv
 

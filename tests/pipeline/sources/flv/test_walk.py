@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
+from headrace.pipeline.sources.flv.files import MappedFile
+from headrace.pipeline.sources.flv.walk import Problem, Range, Tags, walk, whole_tags
 from tests.pipeline.flv_files import (
     AUDIO,
     HEADER,
@@ -25,9 +28,6 @@ from tests.pipeline.flv_files import (
     two_chains,
     without_words,
 )
-
-from headrace.pipeline.sources.flv.files import MappedFile
-from headrace.pipeline.sources.flv.walk import Problem, Range, Tags, walk, whole_tags
 
 # --- generated files: tags in tags, two chains at once, and damage
 

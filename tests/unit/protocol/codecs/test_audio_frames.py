@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.protocol.codecs.clips import AudioSource, bits, make_clip
 
 from headrace.errors import PeerError
 from headrace.protocol.codecs import AudioParameters, describe_audio
 from headrace.protocol.media import FRAME, AudioPacketType, parse_audio
+from tests.unit.protocol.codecs.clips import AudioSource, bits, make_clip
 
 CLIPS = [
     AudioSource("libmp3lame", 44100, "stereo"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.protocol.codecs.clips import Clip, VideoSource, bits, make_clip, run_ffmpeg
 
 from headrace.errors import PeerError
 from headrace.protocol.codecs import VideoParameters, describe_video_config, describe_video_frame
 from headrace.protocol.media import VideoPacket, parse_video
+from tests.unit.protocol.codecs.clips import Clip, VideoSource, bits, make_clip, run_ffmpeg
 
 AOM = "-f lavfi -i testsrc=s={size}:r=30:d=0.1 -pix_fmt {pixels} -c:v libaom-av1 -usage realtime -cpu-used 8 "
 SVT = (("preset", "12"),)

@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import av
 import pytest
-from tests.unit.protocol.codecs.clips import VideoSource, bits, make_clip
 
 from headrace.errors import PeerError
 from headrace.protocol.codecs import VideoParameters, describe_video_config
 from headrace.protocol.media import parse_video
+from tests.unit.protocol.codecs.clips import VideoSource, bits, make_clip
 
 FAST = ("preset", "ultrafast")
 CLIPS = {

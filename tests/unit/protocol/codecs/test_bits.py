@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.protocol.codecs.clips import bits
 
 from headrace.errors import PeerError
 from headrace.protocol.codecs.bits import MAX_PARAMETER_SET_BYTES, BitReader, unescape
+from tests.unit.protocol.codecs.clips import bits
 
 
 def test_fields_are_read_most_significant_bit_first_across_bytes() -> None:

@@ -7,8 +7,6 @@ from functools import cache
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.protocol.codecs.clips import AudioSource, VideoSource, make_clip
-from tests.unit.protocol.codecs.test_vvc import RECORD_HEAD, SPS_FORMS, arrays
 
 from headrace.errors import PeerError
 from headrace.protocol.codecs import (
@@ -20,6 +18,8 @@ from headrace.protocol.codecs import (
     describe_video_frame,
 )
 from headrace.protocol.media import parse_audio, parse_video
+from tests.unit.protocol.codecs.clips import AudioSource, VideoSource, make_clip
+from tests.unit.protocol.codecs.test_vvc import RECORD_HEAD, SPS_FORMS, arrays
 
 VIDEO_CODECS = ("h264", "hevc", "vvc", "av1", "vp8", "vp9")
 AUDIO_CODECS = ("aac", "opus", "flac", "mp3", "mp3_8k", "ac3", "eac3", "speex")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.protocol.codecs.clips import AudioSource, Clip, ReadBack, VideoSource, make_clip, run_ffmpeg
 
 from headrace.protocol.media import (
     CONFIG,
@@ -21,6 +20,7 @@ from headrace.protocol.media import (
     parse_audio,
     parse_video,
 )
+from tests.unit.protocol.codecs.clips import AudioSource, Clip, ReadBack, VideoSource, make_clip, run_ffmpeg
 
 H264 = VideoSource("libx264", 638, 358, options=(("x264-params", "bframes=2:b-adapt=0"),))
 SMALL_H264 = VideoSource("libx264", options=(("preset", "ultrafast"),))

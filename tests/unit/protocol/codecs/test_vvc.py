@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.protocol.codecs.clips import bits
 
 from headrace.errors import PeerError
 from headrace.protocol.codecs import VideoParameters, describe_video_config
+from tests.unit.protocol.codecs.clips import bits
 
 # NAL header: layer 0, type 15 (SPS), temporal id plus one. Ids 0 and 0.
 NAL_HEAD = "0 0 000000 01111 001  0000 0000 "
