@@ -35,7 +35,7 @@ FAR_PATH = "/far/live_key_20270115_080000.flv"
 
 
 def state(name: str, offset_ms: int, seq: int, **fields: Any) -> dict[str, Any]:
-    return event("destination_state", offset_ms, seq, **DESTINATION, state=name, attempt=0, **fields)
+    return event("destination_state", offset_ms, seq, **{**DESTINATION, "state": name, "attempt": 0, **fields})
 
 
 def publish(start: int = 0, stop: int = 60_000, reason: str = "unpublished") -> list[dict[str, Any]]:

@@ -415,6 +415,7 @@ def test_how_a_publisher_left_is_told(way: str) -> None:
                 publisher.reset()
             case "dropped":
                 assert thread.call(lambda: thread.server.drop_publisher("live/cam"))
+                publisher.wait_closed()
             case "replaced":
                 thread.session("c1").last_received_s -= 100  # longer silent than the grace
                 with RtmpClient.publish(thread.port, "cam") as successor:

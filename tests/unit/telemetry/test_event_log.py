@@ -243,6 +243,7 @@ def test_a_server_to_which_nothing_happens_leaves_no_file(tmp_path: Path) -> Non
 
 ENDLESS = """
 import sys
+import time
 from pathlib import Path
 from headrace.telemetry.event_log import EventLog
 from headrace.telemetry.events import ServerStarted
@@ -254,6 +255,7 @@ while True:
     for _ in range(200):
         log.emit(ServerStarted(version=str(log.events_emitted + 1)))
     print(log.events_written, flush=True)
+    time.sleep(0.005)  # a pace, no wait: as fast as it goes there would be a million lines to read
     if len(sys.argv) > 2 and not sys.stdin.readline():
         break
 log.close(20)

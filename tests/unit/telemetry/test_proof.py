@@ -160,7 +160,7 @@ _CALLS = st.one_of(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(st.lists(_CALLS, max_size=30), st.integers(0, 30))
 def test_any_calls_in_any_order_give_ranges_without_hole_or_overlap(calls: list[tuple[str, ...]], start: int) -> None:
     told = Told(start)
@@ -234,4 +234,4 @@ class ReaderMachine(RuleBasedStateMachine):
 
 
 def test_whatever_happens_to_a_reader_every_message_is_told_of_once_and_truly() -> None:
-    run_state_machine_as_test(ReaderMachine, settings=settings(max_examples=150, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(ReaderMachine, settings=settings(max_examples=80, stateful_step_count=30, deadline=None))
