@@ -9,6 +9,15 @@ from pyspark.sql import SparkSession
 
 from headrace.pipeline.session import make_session
 
+# Against hanging: the first query of a JVM takes five seconds, and twenty times that on a machine with other work.
+SPARK_DEADLINE_S = 400
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SPARK_DEADLINE_S))
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -19,7 +28,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         shuffle_partitions=1,
         conf={
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.local.dir": str(folder / "local"),
             "spark.driver.memory": "512m",
             # Most of a test's time is code that runs once: the quick compiler is the faster one.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",

@@ -18,11 +18,9 @@ from typing import NoReturn
 
 from headrace.errors import HeadraceError
 
-# Plans with the eighty columns of events are no reason for a warning.
-_CONF = {"spark.sql.debug.maxToStringFields": "2000"}
 # A micro-batch is a few rows through many plans: compiling each of them, and planning it anew after every stage, takes
 # longer than the rows do.
-_STREAM_CONF = {**_CONF, "spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
+_STREAM_CONF = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
 
 _NEEDED = ("pyspark", "pyarrow", "numpy", "xxhash", "pandas")
 
@@ -59,7 +57,7 @@ def _run(options: argparse.Namespace) -> int:
     places = [path.absolute() for path in data_dirs], [path.absolute() for path in record_dirs]
     # The lock first: a second job is told so at once, without waiting for a JVM.
     with open_lake(lake_dir, f"headrace pipeline {options.job}") as lake:
-        conf = _STREAM_CONF if options.job == "run" else _CONF
+        conf = _STREAM_CONF if options.job == "run" else None
         spark = make_session(f"headrace {options.job}", master=options.master, conf=conf)
         try:
             if options.job == "batch":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from headrace.web.prometheus import make_registry, render
 
 # A destination is a few hundred bytes.
 _MAX_BODY_BYTES = 64 << 10
+_BODY_S = 10.0
 _PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -138,10 +140,13 @@ async def _body(request: Request) -> Any:
         raise Refusal(415, "not_json", "The body must have the Content-Type application/json.")
     body = b""
     try:
-        async for part in request.stream():
-            body += part
-            if len(body) > _MAX_BODY_BYTES:
-                raise Refusal(413, "too_large", f"The body has more than {_MAX_BODY_BYTES} bytes.")
+        async with asyncio.timeout(_BODY_S):
+            async for part in request.stream():
+                body += part
+                if len(body) > _MAX_BODY_BYTES:
+                    raise Refusal(413, "too_large", f"The body has more than {_MAX_BODY_BYTES} bytes.")
+    except TimeoutError:
+        raise Refusal(408, "too_slow", f"The body did not come within {_BODY_S:g} seconds.") from None
     except ClientDisconnect:  # no mistake of ours, and nobody is left to be told
         raise Refusal(400, "cut_off", "The body ended before its time.") from None
     try:

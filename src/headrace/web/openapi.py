@@ -110,7 +110,7 @@ def _call(
     if body:
         schema = {"$ref": "#/components/schemas/DestinationInput"}
         call["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-        call["responses"] |= {"400": error, "413": error, "415": error}
+        call["responses"] |= {"400": error, "408": error, "413": error, "415": error}
     if changes:
         call["responses"] |= {"401": error, "403": error}
         call["security"] = [{}, {"token": []}]

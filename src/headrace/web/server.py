@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headrace.net.listener import bind, format_address
 
 _KEEP_ALIVE_S = 15
+_HEAD_S = 15.0  # for the request line and the headers
 _MAX_REQUESTS = 100  # at a time; a status page needs a few
 _CLOSE_S = 1
 
@@ -24,6 +26,36 @@ class _EmbeddedServer(uvicorn.Server):
         yield
 
 
+class _Connection(H11Protocol):
+    """uvicorn's, with a deadline for the head of a request: it waits for that for ever, and as many silent connections
+    as requests are allowed at a time would keep everybody else out."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def on_response_complete(self) -> None:
+        self._expect_head()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(_HEAD_S, self._give_up)
+
+    def _give_up(self) -> None:
+        cycle: Any = self.cycle  # None before the first request, whatever its annotation says
+        if cycle is None or cycle.response_complete:
+            self.transport.abort()
+
+
 class HttpServer:
     """Listens from `start` to `close`."""
 
@@ -31,7 +63,7 @@ class HttpServer:
         self._server = _EmbeddedServer(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=_Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -90,9 +90,10 @@ def is_monotonic(media: list[Sent]) -> bool:
     return times == sorted(times)
 
 
-def inter_frames(count: int, *, start_ms: int, first_number: int) -> list[Sent]:
+def inter_frames(count: int, *, start_ms: int, first_number: int, step_ms: int = 40) -> list[Sent]:
     """The frames of a group of pictures after its keyframe, each with its sound."""
-    return list(frames(count + 1, start_ms=start_ms - 40, first_number=first_number - 1, gop=count + 1))[2:]
+    start_ms, number = start_ms - step_ms, first_number - 1
+    return list(frames(count + 1, start_ms=start_ms, first_number=number, gop=count + 1, step_ms=step_ms))[2:]
 
 
 def contents(stream: Stream) -> list[Sent]:
@@ -386,8 +387,8 @@ def test_what_was_skipped_in_a_batch_that_was_lost_is_counted_once() -> None:
             outage = append(
                 stream,
                 [
-                    Sent(one.type_id, one.timestamp_ms, one.payload + bytes(60_000) * (one.type_id == AUDIO))
-                    for one in inter_frames(200, start_ms=800, first_number=20)
+                    Sent(one.type_id, one.timestamp_ms, one.payload + bytes(6000) * (one.type_id == AUDIO))
+                    for one in inter_frames(2000, start_ms=800, first_number=20, step_ms=10)
                 ],
             )
             second.set()
@@ -398,14 +399,14 @@ def test_what_was_skipped_in_a_batch_that_was_lost_is_counted_once() -> None:
             gate.set()
             await eventually_async(lambda: far_end.visits[1].is_over, "the second connection to end")
             third.set()
-            after = append(stream, frames(5, start_ms=8800, first_number=220))
+            after = append(stream, frames(5, start_ms=20_800, first_number=2020))
             taken = of_type(AUDIO, far_end.visits[1].media)[1:]
-            assert 0 < len(taken) < 200
-            await far_end.until_media(3 + 200 - len(taken) + len(after), 2)
+            assert 0 < len(taken) < 2000
+            await far_end.until_media(3 + 2000 - len(taken) + len(after), 2)
             assert taken + of_type(AUDIO, far_end.visits[2].media)[1:] == of_type(AUDIO, outage + after)
             shown = origin.out().snapshot()
-            assert shown["dropped_by_reason"] == {"no_keyframe": 200}
-            assert shown["messages_sent"] == len(before) + 200 + len(after)
+            assert shown["dropped_by_reason"] == {"no_keyframe": 2000}
+            assert shown["messages_sent"] == len(before) + 2000 + len(after)
             origin.unpublish(stream)
             await origin.until_over()
             assert_told(origin, origin.out().snapshot(), stream.log.tail)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
+import socket
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -14,10 +17,13 @@ import uvloop
 
 from headrace import __version__
 from headrace.net.listener import ListenError
+from headrace.web import api as api_module
+from headrace.web import server as server_module
 from headrace.web.api import make_app
 from headrace.web.server import HttpServer
 from tests.helpers.loops import run
 from tests.helpers.origin import LogCapture
+from tests.helpers.waiting import eventually
 from tests.unit.web.asgi import Answer, FakeBackend, ask, path_of, shown_stream
 
 TOKEN = "t0ken-4711-abcdef"
@@ -392,6 +398,69 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_harms_nobody(backend: Fa
     served(test, backend)
     assert backend.bodies == []
     assert log.lines("HTTP handler failed") == []
+
+
+def test_a_body_that_does_not_come_is_not_waited_for_for_ever(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_module, "_BODY_S", 0.1)
+
+    def test(port: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.putrequest("POST", "/api/destinations")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Content-Length", "1000")
+        connection.endheaders(b"{")
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())["code"]) == (408, "too_slow")
+        connection.close()
+
+    served(test, backend)
+    assert backend.bodies == []
+
+
+@pytest.mark.parametrize("opening", [b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
+@pytest.mark.parametrize("is_after_a_request", [False, True])
+def test_a_request_that_never_ends_does_not_hold_its_place(
+    opening: bytes, is_after_a_request: bool, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_HEAD_S", 0.2)
+
+    def test(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            if is_after_a_request:
+                connection.sendall(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert connection.recv(1 << 16).startswith(b"HTTP/1.1 404")
+            connection.sendall(opening)
+            give_up_s = time.monotonic() + 20
+            try:
+                while opening and time.monotonic() < give_up_s:
+                    connection.sendall(b"x")  # a byte now and then is no request either
+                    connection.settimeout(0.01)
+                    with contextlib.suppress(TimeoutError):
+                        assert connection.recv(1) == b""
+                        break
+                connection.settimeout(20)
+                assert connection.recv(1) == b""
+            except ConnectionError:
+                pass  # thrown out
+            assert time.monotonic() < give_up_s
+
+    served(test, backend)
+
+
+def test_silent_connections_do_not_keep_others_out_for_long(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_HEAD_S", 0.5)
+
+    def test(port: int) -> None:
+        silent = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(120)]
+        eventually(lambda: fetch(port, "GET", "/health")[0] == 200, "a place for somebody who asks")
+        for connection in silent:
+            connection.close()
+
+    served(test, backend)
 
 
 @pytest.mark.parametrize("trusted", [None, "*"])

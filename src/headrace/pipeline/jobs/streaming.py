@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ from headrace.pipeline.sources import events as event_source
 
 TRIGGER_S = 2.0  # finished event files come every three seconds
 _LOOK_S = 0.2
+# A machine that is too busy to start a Python worker in ten seconds makes a query fail. It goes on from its checkpoint.
+MAX_FAILURES = 5
+_RESTART_S = 2.0
 
 CONDITIONS["QUERY_FAILED"] = "the stream of {what} failed: {reason}"
 
@@ -62,20 +66,51 @@ def run(
 ) -> None:
     """Until `stop` is set, or, once, until everything that is there is in the tables."""
     stop = stop or threading.Event()
-    feeds = _feeds(spark, data_dirs, record_dirs)
-    queries: list[tuple[Feed, StreamingQuery]] = []
+    queries: list[FollowedQuery] = []
     try:
-        queries += [(feed, _start(lake, feed, say, is_once=is_once)) for feed in feeds]
+        queries.extend(
+            FollowedQuery(feed, partial(_start, lake, feed, say, is_once=is_once), say)
+            for feed in _feeds(spark, data_dirs, record_dirs)
+        )
         while not stop.is_set():
-            is_idle = not any(query.isActive for _, query in queries)
-            _raise_failure(queries)
+            are_active = [query.is_active(stop) for query in queries]
             if not _build(spark, lake, say):
-                if is_once and is_idle:
+                if is_once and not any(are_active):
                     return
                 stop.wait(_LOOK_S)
     finally:
-        for _, query in queries:
+        for query in queries:
             query.stop()
+
+
+class FollowedQuery:
+    """A query that is started again when it fails, a few times."""
+
+    def __init__(self, feed: Feed, start: Callable[[], StreamingQuery], say: Say) -> None:
+        self._feed = feed
+        self._start = start
+        self._say = say
+        self._failures = 0
+        self._query = start()
+
+    def is_active(self, stop: threading.Event) -> bool:
+        """False if it has done all it was started for. Raises PipelineError if it fails again and again."""
+        if self._query.isActive:
+            return True
+        error = self._query.exception()
+        if error is None:
+            return False
+        self._failures += 1
+        reason = _first_line(error)
+        if self._failures > MAX_FAILURES:
+            raise PipelineError("QUERY_FAILED", what=self._feed.what, reason=reason) from error
+        self._say(f"{self._feed.what} failed, starting again: {reason}")
+        stop.wait(_RESTART_S)
+        self._query = self._start()
+        return True
+
+    def stop(self) -> None:
+        self._query.stop()
 
 
 def _feeds(spark: SparkSession, data_dirs: list[Path], record_dirs: list[Path]) -> list[Feed]:
@@ -118,13 +153,6 @@ def _build(spark: SparkSession, lake: Lake, say: Say) -> bool:
     if streams:
         say(describe("tables", streams, 0, time.monotonic() - began_s))
     return streams is not None
-
-
-def _raise_failure(queries: list[tuple[Feed, StreamingQuery]]) -> None:
-    for feed, query in queries:
-        error = query.exception()
-        if error is not None:
-            raise PipelineError("QUERY_FAILED", what=feed.what, reason=_first_line(error)) from error
 
 
 def _first_line(error: StreamingQueryException) -> str:

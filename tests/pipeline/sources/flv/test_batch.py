@@ -109,5 +109,5 @@ def test_many_small_files_are_read_by_few_tasks(spark: SparkSession, tmp_path: P
 
 
 def test_a_path_with_nothing_at_it_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PySparkException, match="there is nothing at .*/missing"):
+    with pytest.raises(PySparkException, match=r"there is nothing at .*/missing"):
         load(spark, tmp_path / "missing").collect()

@@ -29,7 +29,7 @@ def test_files_are_chosen_by_path_and_by_stream() -> None:
 
 def test_tags_are_chosen_by_kind_and_flags() -> None:
     wanted = pushed(EqualTo(("kind",), "video"), EqualTo(("is_keyframe",), True), Not(EqualTo(("is_config",), True)))
-    assert wanted.rows.kinds == {"video"}
+    assert wanted.rows.kinds == frozenset({"video"})
     assert wanted.rows.flags == {"is_keyframe": True, "is_config": False}
     assert wanted.has_file(CAM)
 

@@ -77,7 +77,7 @@ def test_sizes_and_times_are_told(tree: Path) -> None:
 def test_a_path_with_nothing_at_it_is_refused_unless_it_may_still_come(tmp_path: Path) -> None:
     files = Files([str(tmp_path / "recordings")], "*.flv", is_recursive=True)
     assert files.find(may_be_missing=True) == []
-    with pytest.raises(PipelineError, match="there is nothing at .*recordings") as caught:
+    with pytest.raises(PipelineError, match=r"there is nothing at .*recordings") as caught:
         files.find(may_be_missing=False)
     assert caught.value.condition == "PATH_NOT_FOUND"
 

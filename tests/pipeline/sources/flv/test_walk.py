@@ -34,16 +34,14 @@ from tests.pipeline.flv_files import (
 noise = st.one_of(st.binary(max_size=24), st.sampled_from((b"", bytes(20), b"\x08" * 20, b"\x09\0\0\0" * 4, HEADER)))
 
 
-def _chain_of(payloads: st.SearchStrategy[bytes], **size: int) -> st.SearchStrategy[bytes]:
+def _chain_of(payloads: st.SearchStrategy[bytes], least: int) -> st.SearchStrategy[bytes]:
     tags = st.builds(encode_tag, st.sampled_from((AUDIO, VIDEO, SCRIPT)), payloads)
-    return st.lists(tags, **size).map(b"".join)
+    return st.lists(tags, min_size=least, max_size=3).map(b"".join)
 
 
-nested = st.recursive(
-    noise, lambda inner: st.tuples(noise, _chain_of(inner, min_size=1, max_size=3), noise).map(b"".join), max_leaves=6
-)
+nested = st.recursive(noise, lambda inner: st.tuples(noise, _chain_of(inner, 1), noise).map(b"".join), max_leaves=6)
 interleaved = st.lists(st.tuples(noise, noise), min_size=2, max_size=5).map(two_chains)
-any_file = st.lists(st.one_of(_chain_of(nested, max_size=3), interleaved), max_size=4).map(
+any_file = st.lists(st.one_of(_chain_of(nested, 0), interleaved), max_size=4).map(
     lambda chains: HEADER + b"".join(chains)
 )
 any_damage = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 15), st.binary(max_size=16)), max_size=4)
