@@ -19,5 +19,5 @@ def quick_plans(request: pytest.FixtureRequest) -> Iterator[None]:
     for name, value in _QUICK.items():
         spark.conf.set(name, value)
     yield
-    for name, value in before.items():
-        spark.conf.set(name, value or "true")
+    for name, old in before.items():
+        spark.conf.set(name, old or "true")

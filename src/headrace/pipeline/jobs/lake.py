@@ -106,7 +106,8 @@ class Lake:
             return 0
         with self._temporary() as written:
             rows.write.parquet(str(written))
-            (written / "_SUCCESS").unlink(missing_ok=True)
+            for mark in ("_SUCCESS", "._SUCCESS.crc"):
+                (written / mark).unlink(missing_ok=True)
             # The files tell without another run over the rows.
             count: int = sum(pq.read_metadata(path).num_rows for path in written.glob("*.parquet"))
             if count:

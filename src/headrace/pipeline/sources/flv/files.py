@@ -3,8 +3,8 @@
 Owns opening and reading. Knows nothing of FLV.
 
 A mapped page of a file that was cut short meanwhile ends the process by SIGBUS. Our recorder cuts its last file when
-the disk is full, so a file is mapped only when nobody has written to it for a while. Until then it is copied: with
-digests 1.1 times the time of a mapped walk, without them twice.
+the disk is full, so a file is mapped only when nobody has written to it for a while. Until then it is copied: 0.5 s
+for all rows of 1 GB, against 0.2 s.
 """
 
 from __future__ import annotations
