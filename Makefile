@@ -15,12 +15,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 ARGS ?= -listen :1935 -record-all -http-status :8080
 # What `make test` runs: make test TESTS=tests/unit PYTEST_ARGS="-k cli -x". Only a run of everything is held
 # to the coverage that pyproject.toml asks for; COVERAGE= measures nothing.
-TESTS ?= tests
+TESTS ?=
 PYTEST_ARGS ?=
-COVERAGE ?= --cov --cov-report=term $(if $(filter-out tests,$(TESTS))$(PYTEST_ARGS),--cov-fail-under=0)
-# Two processes halve the time, most of which is spent waiting for media to arrive. Tests that measure time
-# share an xdist_group, so no two of them run at once. JOBS=0 runs everything in one process.
+COVERAGE ?= --cov --cov-report=
+# Two processes halve the time, most of which is spent waiting for media to arrive. JOBS=0 runs everything in one.
 JOBS ?= 2
+PYTEST = $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 UV_VERSION := 0.13.7
 UPGRADE ?=
@@ -43,8 +43,14 @@ install: $(VENV)/.run-installed ## make .venv with the server in it: .venv/bin/r
 run: $(VENV)/.run-installed ## start the server; make run ARGS="-listen :1940"
 	@exec $(BIN)/rtmp-server $(ARGS)
 
+# Spark's tests come last and by themselves: a JVM beside tests that wait for media would make both slow on two cores.
 test: $(VENV)/.test-installed ## run every test, with coverage; make test TESTS=tests/unit COVERAGE=
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(COVERAGE) $(PYTEST_ARGS) $(TESTS)
+ifeq ($(TESTS),)
+	$(PYTEST) -n $(JOBS) --dist loadgroup $(COVERAGE) --cov-fail-under=0 tests/unit tests/integration
+	$(PYTEST) $(if $(COVERAGE),--cov --cov-append --cov-report=term) tests/pipeline
+else
+	$(PYTEST) -n $(JOBS) --dist loadgroup $(COVERAGE) --cov-fail-under=0 $(TESTS)
+endif
 
 check: $(VENV)/.test-installed ## format, lint and types, changing nothing
 	$(BIN)/ruff format --check .
