@@ -15,12 +15,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 ARGS ?= -listen :1935 -record-all -http-status :8080
 # What `make test` runs: make test TESTS=tests/unit PYTEST_ARGS="-k cli -x". Only a run of everything is held
 # to the coverage that pyproject.toml asks for; COVERAGE= measures nothing.
-TESTS ?=
+TESTS ?= tests -m "not spark"
 PYTEST_ARGS ?=
-COVERAGE ?= --cov --cov-report=
+COVERAGE ?= --cov --cov-report=term $(if $(filter command environment,$(origin TESTS))$(PYTEST_ARGS),--cov-fail-under=0)
 # Two processes halve the time, most of which is spent waiting for media to arrive. JOBS=0 runs everything in one.
 JOBS ?= 2
-PYTEST = $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 UV_VERSION := 0.13.7
 UPGRADE ?=
@@ -30,11 +29,11 @@ LOCK = $(VENV)/lock/bin/uv pip compile pyproject.toml --quiet --universal --pyth
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test check format lock clean
+.PHONY: help install run test test-spark check format lock clean
 
 help: ## list the targets
 	@echo 'Headrace, a live-streaming RTMP relay. Targets:'
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
 		printf '%-16s %s\n' "$$target" "$$text"; done
 
 install: $(VENV)/.run-installed ## make .venv with the server in it: .venv/bin/rtmp-server
@@ -43,14 +42,12 @@ install: $(VENV)/.run-installed ## make .venv with the server in it: .venv/bin/r
 run: $(VENV)/.run-installed ## start the server; make run ARGS="-listen :1940"
 	@exec $(BIN)/rtmp-server $(ARGS)
 
-# Spark's tests come last and by themselves: a JVM beside tests that wait for media would make both slow on two cores.
-test: $(VENV)/.test-installed ## run every test, with coverage; make test TESTS=tests/unit COVERAGE=
-ifeq ($(TESTS),)
-	$(PYTEST) -n $(JOBS) --dist loadgroup $(COVERAGE) --cov-fail-under=0 tests/unit tests/integration
-	$(PYTEST) $(if $(COVERAGE),--cov --cov-append --cov-report=term) tests/pipeline
-else
-	$(PYTEST) -n $(JOBS) --dist loadgroup $(COVERAGE) --cov-fail-under=0 $(TESTS)
-endif
+test: $(VENV)/.test-installed ## run the tests, with coverage; make test TESTS=tests/unit COVERAGE=
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(COVERAGE) $(PYTEST_ARGS) $(TESTS)
+
+# By themselves: a JVM beside tests that wait for media makes both slow on two cores.
+test-spark: $(VENV)/.test-installed ## run the pipeline's tests that need Spark
+	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) tests/pipeline
 
 check: $(VENV)/.test-installed ## format, lint and types, changing nothing
 	$(BIN)/ruff format --check .
