@@ -26,7 +26,7 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 _LOCAL = re.compile(r"local(\[[^\]]*\])?")  # not local-cluster[…], whose executors are processes of their own
 
 _LOOPBACK = "127.0.0.1"
-# Start-up with these: 9.5 s and 450 MB against 12 to 14 s and 520 MB (2 cores, first query included).
+# One machine has the server to run too: a small heap, and no threads that only collect garbage.
 _LOCAL_JAVA = "-XX:+UseSerialGC"
 _LOCAL_CONF = {
     "spark.driver.memory": "1g",
