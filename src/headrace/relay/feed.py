@@ -10,8 +10,10 @@ import asyncio
 import dataclasses
 import random
 import ssl
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -67,6 +69,11 @@ class FeedTotals:
         self.reconnects += other.reconnects
         self.failures += other.failures
         self.connected_s += other.connected_s
+
+
+def _wall_time(age_s: float) -> str:
+    """The UTC time so long ago, for a person."""
+    return datetime.fromtimestamp(time.time() - age_s, UTC).isoformat(timespec="milliseconds")
 
 
 @cache
@@ -258,6 +265,8 @@ class Feed:
             "connected_total_s": round(totals.connected_s, 1),
             "reconnect_count": totals.reconnects,
             "failures": totals.failures,
+            "connect_time": _wall_time(now_s - self._connected_s) if self.state is FeedState.CONNECTED else None,
+            "last_send_time": _wall_time(now_s - self.last_send_s) if self.last_send_s is not None else None,
             "last_send_age_s": round(now_s - self.last_send_s, 1) if self.last_send_s is not None else None,
             "queue_age_s": self._queue_age_s(),
             "time_to_first_media_s": self.time_to_first_media_s,

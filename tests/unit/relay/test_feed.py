@@ -7,6 +7,7 @@ import random
 import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -978,6 +979,9 @@ def test_a_destination_that_gets_media_flows() -> None:
             assert shown["queue_age_s"] == 0
             assert shown["bytes_sent"] > 0
             assert shown["last_send_age_s"] < 5
+            for name in ("connect_time", "last_send_time"):
+                age = datetime.now(UTC) - datetime.fromisoformat(shown[name])
+                assert -1 < age.total_seconds() < 60, f"{name} is {shown[name]}"
             assert 0 <= shown["connected_duration"] <= shown["connected_total_s"] + 0.1
 
     play(test)
