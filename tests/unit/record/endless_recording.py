@@ -38,5 +38,5 @@ async def record(source: Path, directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    signal.alarm(3 * DEADLINE_S)  # its parent waits for thousands of tags, on a machine that may have other work
+    signal.alarm(DEADLINE_S)
     asyncio.run(record(Path(sys.argv[1]), Path(sys.argv[2])))
