@@ -46,7 +46,7 @@ def _looped(source: Path, count: int) -> list[Sent]:
     return looped
 
 
-# The child process ends early now and then in a run of the whole suite, for a reason not found yet; by itself it passes.
+# The child process ends early now and then in a run of the whole suite, for a reason not found yet; alone it passes.
 # tests/integration/test_recording.py kills the whole server and is not affected.
 @pytest.mark.xfail(strict=False, reason="the recording child ends early now and then when the whole suite runs")
 @pytest.mark.parametrize("enough", [1, 700, 2500])
