@@ -29,9 +29,11 @@ async def record(source: Path, directory: Path) -> None:
                 continue
             stream.append(message.type_id, message.timestamp_ms + number * round_ms, message.payload)
             await asyncio.sleep(0)
-            # So that the cursor does not fall off the log. There is nothing to wait on: it reports to nobody.
+            # So that the cursor does not fall off the log. There is nothing to wait on: it reports to nobody. A real
+            # sleep: a loop that only lets go of the interpreter for a microsecond at a time can keep the writer's
+            # thread from it for half a minute.
             while stream.log.tail - recorder.totals.tags > 500:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.001)
             if recorder.totals.tags > reported:
                 reported = recorder.totals.tags
                 print(reported, flush=True)
