@@ -6,7 +6,7 @@ Says on standard output how many tags have been written, again and again.
 from __future__ import annotations
 
 import asyncio
-import signal
+import faulthandler
 import sys
 from itertools import count
 from pathlib import Path
@@ -31,7 +31,7 @@ async def record(source: Path, directory: Path) -> None:
             await asyncio.sleep(0)
             # So that the cursor does not fall off the log. There is nothing to wait on: it reports to nobody. A real
             # sleep: a loop that only lets go of the interpreter for a microsecond at a time can keep the writer's
-            # thread from it for half a minute.
+            # thread from it for long.
             while stream.log.tail - recorder.totals.tags > 500:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             if recorder.totals.tags > reported:
@@ -40,5 +40,5 @@ async def record(source: Path, directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    signal.alarm(DEADLINE_S)
+    faulthandler.dump_traceback_later(DEADLINE_S, exit=True)  # says where it hangs, if it does
     asyncio.run(record(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -35,7 +35,7 @@ async def record(source: Path, small: Path, large: Path) -> dict[str, object]:
             await asyncio.sleep(0)
             # So that the cursor does not fall off the log. There is nothing to wait on: it reports to nobody.
             while stream.log.tail - recorders[1].totals.tags > 500:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.001)
         number += 1
     is_closed = [await service.close(DEADLINE_S) for service in services]
     totals = [service.totals for service in services]
