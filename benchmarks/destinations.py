@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import metronome
 from benchmarks.processes import ServerProcess, build_rtmpload, last_json, provenance
 
 SAMPLED = 5  # far-end players; more would measure the player's machine
@@ -44,11 +45,15 @@ def measure(rtmpload: Path, count: int, kbps: int, warmup_s: float, measure_s: f
             for port, app in [(near.port, "live"), *apps]
         ]
         time.sleep(warmup_s)
+        beats = [metronome.start(core, measure_s - 0.5) for core in (0, 1)]
+        stolen_s = metronome.stolen_s()
         cpu_s, at_s = near.cpu_s(), time.monotonic()
         time.sleep(measure_s - 0.2)
         cpu = (near.cpu_s() - cpu_s) / (time.monotonic() - at_s)
         rss_mb = near.rss_mb()
+        stolen_s = metronome.stolen_s() - stolen_s
         results = [last_json(player.communicate()[0]) for player in players]
+        late = [last_json(beat.communicate()[0]) for beat in beats]
     finally:
         publisher.kill()
         near.stop()
@@ -65,6 +70,10 @@ def measure(rtmpload: Path, count: int, kbps: int, warmup_s: float, measure_s: f
         "far_p99_ms": max(one["lat_p99_ms"] for one in there),
         "added_p50_ms": round(max(one["lat_p50_ms"] for one in there) - here["lat_p50_ms"], 2),
         "added_p99_ms": round(max(one["lat_p99_ms"] for one in there) - here["lat_p99_ms"], 2),
+        # What the machine itself was late, on the near server's core and on the other, and the time it was taken away.
+        "machine_stolen_s": round(stolen_s, 2),
+        "machine_late_p99_ms": [one["late_p99_ms"] for one in late],
+        "machine_late_max_ms": [one["late_max_ms"] for one in late],
         "missing": sum(one["missing"] for one in results),
         "corrupt": sum(one["corrupt"] for one in results),
     }
