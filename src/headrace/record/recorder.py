@@ -94,6 +94,7 @@ class Recorder:
             emit,
             reader="recorder",
             name="recorder",
+            feed=stream.new_reader_id(),
             stream=stream.key,
             stream_id=stream.id,
             start=self._cursor.position,

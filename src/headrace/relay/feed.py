@@ -97,6 +97,7 @@ class Feed:
     ) -> None:
         self.config = config
         self.stream = stream
+        self.id = stream.new_reader_id()
         self.last_error: RelayError | None = None
         self._state = FeedState.DISCONNECTED
         self._emit = emit
@@ -104,9 +105,11 @@ class Feed:
             emit,
             reader="destination",
             name=config.name,
+            feed=self.id,
             stream=stream.key,
             stream_id=stream.id,
-            start=stream.log.tail,
+            # A destination that is added in mid-stream is served from there, and not from the tail on.
+            start=stream.log.start_point().position,
         )
         self._sampled = FeedTotals()
         self.last_send_s: float | None = None  # loop time
@@ -158,6 +161,7 @@ class Feed:
                 attempt=self._attempt,
                 error=str(self.last_error) if has_failed else None,
                 error_class=self.last_error.error_class.value if has_failed and self.last_error else None,
+                feed=self.id,
             )
         )
 
@@ -225,6 +229,7 @@ class Feed:
                 dropped={reason: count for reason, count in dropped.items() if count},
                 queue_age_ms=player.cursor.lag_ms if player is not None else 0,
                 position=player.cursor.position if player is not None else self._position or 0,
+                feed=self.id,
             )
         )
         self._sampled, self._sampled_s = totals, now_s

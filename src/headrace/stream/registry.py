@@ -55,6 +55,7 @@ class Stream:
         self.lost_s = 0.0
         self._listeners: tuple[StreamListener, ...] = ()  # replaced, never changed: one may leave while told
         self._offset_ms = 0
+        self._reader_count = 0
         self._away_s: float | None = None  # how long the publisher was away, until its first frame is here
 
     def add_listener(self, listener: StreamListener) -> None:
@@ -62,6 +63,11 @@ class Stream:
 
     def remove_listener(self, listener: StreamListener) -> None:
         self._listeners = tuple(other for other in self._listeners if other is not listener)
+
+    def new_reader_id(self) -> str:
+        """For a reader that has to prove what it got: a destination of the same name may come twice."""
+        self._reader_count += 1
+        return f"{self.id}/{self._reader_count}"
 
     def append(self, type_id: int, timestamp_ms: int, payload: bytes) -> Entry:
         """Add one message of the publisher; listeners are told."""

@@ -163,6 +163,7 @@ class DestinationState(Event):
     attempt: int
     error: str | None = None
     error_class: str | None = None
+    feed: str | None = None  # as in Delivery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,13 +237,16 @@ class DestinationSample(Event):
     dropped: dict[str, int] = field(default_factory=dict)
     queue_age_ms: int = 0
     position: int = 0
+    feed: str | None = None  # as in Delivery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery(Event):
     """A range of the log that a destination or a recorder got, or did not get and why.
 
-    Ranges of one reader and stream follow each other without hole or overlap: together they are its proof.
+    Ranges of one feed follow each other without hole or overlap: together they are its proof. A destination that is
+    taken away and added again, or whose settings change, reads the stream anew, as another feed whose ranges may begin
+    before the last one's end.
     """
 
     type: ClassVar[str] = "delivery"
@@ -254,6 +258,7 @@ class Delivery(Event):
     stop: int
     outcome: str  # "delivered" or "skipped"
     reason: str | None = None  # why it was skipped
+    feed: str | None = None  # new for every time that a destination or a recorder begins to read a stream
 
 
 EVENT_TYPES: dict[str, type[Event]] = {

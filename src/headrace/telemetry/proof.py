@@ -21,10 +21,13 @@ class DeliveryProof:
     has really got past them. So a connection that dies in the middle of a batch proves nothing that did not happen.
     """
 
-    def __init__(self, emit: Emit, *, reader: str, name: str, stream: str, stream_id: str, start: int) -> None:
+    def __init__(
+        self, emit: Emit, *, reader: str, name: str, feed: str, stream: str, stream_id: str, start: int
+    ) -> None:
         self._emit = emit
         self._reader = reader
         self._name = name
+        self._feed = feed
         self._stream = stream
         self._stream_id = stream_id
         self._told = start
@@ -72,6 +75,7 @@ class DeliveryProof:
                 stop=stop,
                 outcome=outcome,
                 reason=reason,
+                feed=self._feed,
             )
         )
         self._told = stop

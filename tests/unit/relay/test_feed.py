@@ -8,6 +8,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -500,6 +501,102 @@ def test_whatever_happens_nothing_comes_twice_and_the_figures_add_up(seed: int) 
             assert shown["messages_sent"] + shown["messages_dropped"] == stream.log.tail
             assert shown["reconnect_count"] >= 1
             assert_told(origin, shown, stream.log.tail)
+
+    play(test)
+
+
+def ranges_of(origin: Origin, feed: str) -> list[tuple[int, int, str]]:
+    """What one feed proves, which must have no hole and no overlap: (start, stop, why skipped or "delivered")."""
+    told = [event for event in origin.events if isinstance(event, Delivery) and event.feed == feed]
+    assert all(one.start < one.stop for one in told)
+    assert all(before.stop == after.start for before, after in pairwise(told))
+    merged: list[tuple[int, int, str]] = []  # a tick in between splits a range, and means nothing
+    for one in told:
+        outcome = one.reason or one.outcome
+        start = merged.pop()[0] if merged and merged[-1][2] == outcome else one.start
+        merged.append((start, one.stop, outcome))
+    return merged
+
+
+def test_a_destination_added_in_mid_stream_proves_what_it_got_from_its_keyframe_on() -> None:
+    async def test() -> None:
+        async with FarEnd(grants) as far_end, Origin() as origin:
+            stream = origin.publish()
+            append(stream, [*preamble(), *frames(25)])
+            origin.relay.add(destination(far_end))
+            feed = await origin.until(FeedState.CONNECTED)
+            append(stream, frames(5, start_ms=1000, first_number=25))
+            served = [*frames(25)][40:]  # from the newest keyframe
+            arrived = await far_end.until_media(3 + len(served) + 10)
+            assert len(arrived) == 3 + len(served) + 10
+            origin.unpublish(stream)
+            await origin.until_over()
+            assert ranges_of(origin, feed.id) == [(3 + 40, stream.log.tail, "delivered")]
+            samples = [event for event in origin.events if isinstance(event, DestinationSample)]
+            assert sum(one.messages for one in samples) == stream.log.tail - (3 + 40)
+
+    play(test)
+
+
+def test_what_a_destination_added_in_mid_stream_missed_before_its_first_connection_is_told_as_that() -> None:
+    async def test() -> None:
+        gate = asyncio.Event()
+        async with FarEnd(held(gate)) as far_end, Origin() as origin:
+            stream = origin.publish()
+            append(stream, [*preamble(), *frames(15)])
+            origin.relay.add(destination(far_end))
+            await far_end.until_visits(1)
+            feed = origin.feed()
+            append(stream, frames(15, start_ms=600, first_number=15))
+            gate.set()
+            await far_end.until_media(3 + 10)
+            origin.unpublish(stream)
+            await origin.until_over()
+            assert ranges_of(origin, feed.id) == [(23, 53, "not_connected"), (53, 63, "delivered")]
+
+    play(test)
+
+
+def test_a_destination_added_in_mid_stream_and_never_reached_missed_all_it_could_have_had() -> None:
+    async def test() -> None:
+        async with Origin() as origin:
+            stream = origin.publish()
+            append(stream, [*preamble(), *frames(15)])
+            origin.relay.add(destination(nowhere()))
+            feed = await origin.until(FeedState.WAITING)
+            append(stream, frames(5, start_ms=600, first_number=15))
+            origin.unpublish(stream)
+            await origin.until_over()
+            assert ranges_of(origin, feed.id) == [(23, 43, "not_connected")]
+
+    play(test)
+
+
+def test_a_destination_that_is_taken_away_and_added_again_has_a_proof_for_each_time() -> None:
+    async def test() -> None:
+        async with FarEnd(grants) as far_end, Origin(destination(far_end)) as origin:
+            stream = origin.publish()
+            await flowing(origin, far_end, stream)
+            feeds = [origin.feed()]
+            origin.relay.remove("out")
+            await eventually_async(lambda: far_end.last.is_over, "the goodbye")
+            origin.relay.add(destination(far_end))
+            feeds.append(origin.feed())
+            await far_end.until_media(3 + 20, 1)
+            origin.relay.replace(destination(far_end, max_retries=7))
+            feeds.append(origin.feed())
+            await far_end.until_media(3 + 20, 2)
+            origin.unpublish(stream)
+            await origin.until_over()
+            tail, newest = stream.log.tail, 3 + 20
+            assert [ranges_of(origin, feed.id) for feed in feeds] == [
+                [(0, tail, "delivered")],
+                [(newest, tail, "delivered")],
+                [(newest, tail, "delivered")],
+            ]
+            told = [event for event in origin.events if isinstance(event, DestinationState | DestinationSample)]
+            assert {event.feed for event in told} == {feed.id for feed in feeds}
+            assert len({feed.id for feed in feeds}) == 3
 
     play(test)
 

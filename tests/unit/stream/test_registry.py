@@ -435,3 +435,14 @@ def test_readers_never_see_time_run_backwards_whatever_clock_comes_back(
             seen += broadcast.send((start_ms + sum(steps[:index])) & 0xFFFFFFFF)
     for earlier, later in pairwise(seen):
         assert (later - earlier) & 0xFFFFFFFF <= 5000 + 10_000 + 500
+
+
+def test_readers_of_a_stream_are_told_apart_and_from_those_of_any_other() -> None:
+    registry = StreamRegistry(limits=LogLimits(), grace_s=GRACE_S, id_prefix="node.boot.")
+    streams = [registry.publish("live", name, FakePublisher(), 0.0).stream for name in ("a", "b")]
+    assert [stream.new_reader_id() for stream in (*streams, *streams)] == [
+        "node.boot.1/1",
+        "node.boot.2/1",
+        "node.boot.1/2",
+        "node.boot.2/2",
+    ]

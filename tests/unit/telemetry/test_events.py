@@ -80,6 +80,7 @@ CONTRACTS: dict[int, dict[str, dict[str, str]]] = {
             "attempt": "int",
             "error": "str?",
             "error_class": "str?",
+            "feed": "str?",
         },
         "recording_opened": _RECORDING,
         "recording_closed": {
@@ -127,6 +128,7 @@ CONTRACTS: dict[int, dict[str, dict[str, str]]] = {
             "dropped": "map of int",
             "queue_age_ms": "int",
             "position": "int",
+            "feed": "str?",
         },
         "delivery": {
             "reader": "str",
@@ -136,6 +138,7 @@ CONTRACTS: dict[int, dict[str, dict[str, str]]] = {
             "stop": "int",
             "outcome": "str",
             "reason": "str?",
+            "feed": "str?",
         },
     }
 }

@@ -21,7 +21,7 @@ class Told:
     def __init__(self, start: int = 0) -> None:
         self.events: list[Delivery] = []
         self.proof = DeliveryProof(
-            self._emit, reader="destination", name="far", stream="live/cam", stream_id="n.1", start=start
+            self._emit, reader="destination", name="far", feed="n.1/1", stream="live/cam", stream_id="n.1", start=start
         )
 
     def _emit(self, event: Event) -> None:
@@ -61,6 +61,7 @@ def test_what_was_delivered_is_told_from_where_the_last_range_ended() -> None:
         stop=8,
         outcome="delivered",
         reason=None,
+        feed="n.1/1",
     )
 
 
@@ -144,7 +145,9 @@ def test_a_reader_of_nothing_proves_nothing() -> None:
 
 
 def test_where_telemetry_is_off_a_proof_costs_nothing_and_does_nothing() -> None:
-    proof = DeliveryProof(emit_nothing, reader="recorder", name="recorder", stream="a/b", stream_id="1", start=0)
+    proof = DeliveryProof(
+        emit_nothing, reader="recorder", name="recorder", feed="1/1", stream="a/b", stream_id="1", start=0
+    )
     proof.delivered_until(3)
     proof.end(5, "error")
 
