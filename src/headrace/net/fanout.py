@@ -7,10 +7,10 @@ and then goes on from its own cursor: nobody waits for anybody.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from headrace.net.link import Link
-from headrace.protocol import media
+from headrace.protocol import media, messages
 from headrace.stream.cursor import Cursor, SkipReason
 from headrace.stream.log import MESSAGE_STREAM_ID, Entry
 from headrace.stream.registry import Stream
@@ -24,14 +24,20 @@ class Player:
     """One reader on one connection."""
 
     __slots__ = (
+        "batch_frames",
+        "batch_keyframes",
         "batch_position",
         "cursor",
         "first_picture_s",
+        "frames",
+        "handed_s",
         "is_ending",
         "is_paused",
         "is_plain",
         "is_viewer",
+        "keyframes",
         "link",
+        "max_gap_s",
         "message_stream_id",
         "messages",
         "on_ended",
@@ -44,6 +50,7 @@ class Player:
         message_stream_id: int,
         on_ended: Callable[[str], None],
         *,
+        since_s: float,
         is_viewer: bool = True,
     ) -> None:
         self.is_viewer = is_viewer  # a destination reads too, but nobody watches there
@@ -52,8 +59,14 @@ class Player:
         self.message_stream_id = message_stream_id
         self.on_ended = on_ended
         self.messages = 0
+        self.frames = 0  # of video, main track
+        self.keyframes = 0
+        self.handed_s = since_s  # when its last batch was handed to its socket; before the first, since when it waits
+        self.max_gap_s = 0.0  # the longest time between two batches since take_max_gap_s
         self.first_picture_s: float | None = None  # when its first keyframe, or without video its first frame, left
-        self.batch_position = cursor.position  # where the last batch began that its socket did not take at once
+        # Where the last batch began that its socket did not take at once, and what had been counted up to there.
+        self.batch_position = cursor.position
+        self.batch_frames = self.batch_keyframes = 0
         self.is_paused = False
         self.is_ending: str | None = None
         self.is_plain = False  # its next bytes are the log's own: it takes part in the joined send
@@ -61,6 +74,25 @@ class Player:
     def settle(self) -> None:
         """Find out again whether it can take part in the joined send."""
         self.is_plain = not self.is_paused and self.message_stream_id == MESSAGE_STREAM_ID and self.cursor.is_plain
+
+    def take_max_gap_s(self, now_s: float) -> float:
+        """The longest gap since this was last called; the one that goes on counts from where it began."""
+        gap_s, self.max_gap_s = max(self.max_gap_s, now_s - self.handed_s), 0.0
+        return gap_s
+
+
+def count_frames(entries: Iterable[Entry]) -> tuple[int, int]:
+    """Video frames of the main track, and the keyframes among them."""
+    frames = keyframes = 0
+    for entry in entries:
+        if entry.type_id == messages.VIDEO and entry.flags & _MAIN_FRAME == media.FRAME:
+            frames += 1
+            if entry.flags & media.KEYFRAME:
+                keyframes += 1
+    return frames, keyframes
+
+
+_MAIN_FRAME = media.FRAME | media.SIDE_TRACK
 
 
 class Fanout:
@@ -124,6 +156,9 @@ class Fanout:
             self._flushed = stop
             size = len(data)
             count = stop - start
+            # Once for all: what is done per player below is done a thousand times.
+            frames, keyframes = count_frames(log.entries(start, stop))
+            now_s = self._loop.time()
             served = 0
             for player in self._players:
                 link = player.link
@@ -142,14 +177,23 @@ class Fanout:
                     continue
                 cursor.position = stop
                 if player.first_picture_s is None and self._has_picture(log.entries(start, stop)):
-                    player.first_picture_s = self._loop.time()
-                player.messages += count
-                served += 1
+                    player.first_picture_s = now_s
                 if sent == size:
                     link.sent_bytes += sent
                 else:
                     player.batch_position = start
+                    player.batch_frames = player.frames
+                    player.batch_keyframes = player.keyframes
                     link.keep_rest(data, sent)
+                player.messages += count
+                if frames:
+                    player.frames += frames
+                    player.keyframes += keyframes
+                gap_s = now_s - player.handed_s
+                player.handed_s = now_s
+                if gap_s > player.max_gap_s:
+                    player.max_gap_s = gap_s
+                served += 1
             self._metrics.messages_relayed += count * served
             self._metrics.bytes_relayed += size * served
 
@@ -175,6 +219,8 @@ class Fanout:
         cursor = player.cursor
         while not link.is_blocked and not player.is_paused:
             player.batch_position = cursor.position
+            player.batch_frames = player.frames
+            player.batch_keyframes = player.keyframes
             entries = cursor.take(BATCH_BYTES)
             if not entries:
                 if cursor.position >= self._log.tail:
@@ -184,9 +230,15 @@ class Fanout:
                 data = b"".join([entry.wire(self._chunk_size) for entry in entries])
             else:
                 data = b"".join([entry.encode(self._chunk_size, player.message_stream_id) for entry in entries])
+            frames, keyframes = count_frames(entries)
             player.messages += len(entries)
+            player.frames += frames
+            player.keyframes += keyframes
+            now_s = self._loop.time()
+            player.max_gap_s = max(player.max_gap_s, now_s - player.handed_s)
+            player.handed_s = now_s
             if player.first_picture_s is None and self._has_picture(entries):
-                player.first_picture_s = self._loop.time()
+                player.first_picture_s = now_s
             self._metrics.messages_relayed += len(entries)
             self._metrics.bytes_relayed += len(data)
             link.offer(data)

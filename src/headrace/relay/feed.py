@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.errors import ConfigError
 from headrace.logs import get_logger
-from headrace.net.fanout import Fanout, Player
+from headrace.net.fanout import Fanout, Player, count_frames
 from headrace.relay.config import DestinationConfig
 from headrace.relay.failure import ErrorClass, RelayError, Retry
 from headrace.relay.session import DestinationSession, RedirectedError, open_session
@@ -54,6 +54,8 @@ class FeedTotals:
     """Counts that survive reconnects, and are added up when a feed is over."""
 
     messages_sent: int = 0
+    frames_sent: int = 0  # of video, main track, and the keyframes among them
+    keyframes_sent: int = 0
     bytes_sent: int = 0
     dropped: Counter[str] = dataclasses.field(default_factory=Counter)
     connects: int = 0
@@ -63,12 +65,22 @@ class FeedTotals:
 
     def add(self, other: FeedTotals) -> None:
         self.messages_sent += other.messages_sent
+        self.frames_sent += other.frames_sent
+        self.keyframes_sent += other.keyframes_sent
         self.bytes_sent += other.bytes_sent
         self.dropped.update(other.dropped)
         self.connects += other.connects
         self.reconnects += other.reconnects
         self.failures += other.failures
         self.connected_s += other.connected_s
+
+
+class _Taken(NamedTuple):
+    """How far one connection has come."""
+
+    position: int
+    frames: int
+    keyframes: int
 
 
 def _wall_time(age_s: float) -> str:
@@ -137,7 +149,11 @@ class Feed:
         self._position: int | None = None  # where the next connection goes on
         self._use_backup = False
         self._redirect: Target | None = None
+        self._media_ms: int | None = None  # at that position
         self._report_s = self._sampled_s = self._loop.time()
+        # Of the connections before: when media was last handed to a socket, and the longest wait for it not yet told.
+        self._handed_s = self._loop.time()
+        self._max_gap_s = 0.0
         self._task = self._loop.create_task(self._run(), name=f"feed {config.name} {stream.key}")
 
     # From outside ---------------------------------------------------------------------------------------------
@@ -188,8 +204,7 @@ class Feed:
         totals = FeedTotals()
         totals.add(self._finished_totals)
         if self._session is not None and self._player is not None:
-            totals.messages_sent += self._taken_position(self._session, self._player) - self._base_position
-            totals.messages_sent -= self._skipped_here
+            self._add_taken(totals, self._taken(self._session, self._player))
             totals.bytes_sent += self._session.link.sent_bytes - self._base_bytes
             totals.connected_s += self._loop.time() - self._connected_s
         return totals
@@ -205,7 +220,7 @@ class Feed:
                 self._redirects = 0
             if now_s - self._connected_s > STABLE_S:
                 self._attempt = 0
-            self._proof.delivered_until(self._taken_position(session, self._player))
+            self._proof.delivered_until(self._taken(session, self._player).position)
         self._sample(now_s)
         if now_s - self._report_s >= REPORT_INTERVAL_S:
             self._report_s = now_s
@@ -230,9 +245,17 @@ class Feed:
                 queue_age_ms=player.cursor.lag_ms if player is not None else 0,
                 position=player.cursor.position if player is not None else self._position or 0,
                 feed=self.id,
+                frames=totals.frames_sent - before.frames_sent,
+                keyframes=totals.keyframes_sent - before.keyframes_sent,
+                media_ms=player.cursor.media_ms if player is not None else self._media_ms,
+                max_gap_ms=round(self._take_max_gap_s(now_s) * 1000),
             )
         )
         self._sampled, self._sampled_s = totals, now_s
+
+    def _take_max_gap_s(self, now_s: float) -> float:
+        gap_s, self._max_gap_s = self._max_gap_s, 0.0
+        return max(gap_s, self._player.take_max_gap_s(now_s) if self._player is not None else now_s - self._handed_s)
 
     def _note_sent(self, session: DestinationSession, player: Player, now_s: float) -> None:
         """Media went out since this was last called? Answers to pings alone are none."""
@@ -413,7 +436,14 @@ class Feed:
             cursor = Cursor(log, max_lag_s=MAX_LAG_S, on_skip=self._skipped)
         else:
             cursor = Cursor.resume(log, self._position, max_lag_s=MAX_LAG_S, on_skip=self._skipped)
-        self._player = Player(cursor, session.link, message_stream_id, lambda reason: session.finish(), is_viewer=False)
+        self._player = Player(
+            cursor,
+            session.link,
+            message_stream_id,
+            lambda reason: session.finish(),
+            since_s=self._handed_s,
+            is_viewer=False,
+        )
         self._session = session
         self._base_bytes = self._seen_bytes = session.link.sent_bytes
         self._base_position = cursor.position
@@ -435,34 +465,48 @@ class Feed:
         if player is None:
             return
         totals = self._finished_totals
-        self._position = self._taken_position(session, player)
+        taken = self._taken(session, player)
+        self._position = taken.position
+        self._media_ms = self.stream.log.media_ms_at(taken.position)
+        self._handed_s = player.handed_s
+        self._max_gap_s = max(self._max_gap_s, player.max_gap_s)
         self._proof.delivered_until(self._position)
         self._proof.forget_after(self._position)
         for reason, start, stop in self._skips:
             if start >= self._position:  # the next connection comes upon it again
                 self._skipped_here -= stop - start
                 totals.dropped[reason.value] -= stop - start
-        totals.messages_sent += self._position - self._base_position - self._skipped_here
+        self._add_taken(totals, taken)
         totals.bytes_sent += session.link.sent_bytes - self._base_bytes
         totals.connected_s += self._loop.time() - self._connected_s
         self._player = None
         self._session = None
 
-    def _taken_position(self, session: DestinationSession, player: Player) -> int:
-        """Behind the last message that the socket took whole: from there the next connection goes on."""
+    def _add_taken(self, totals: FeedTotals, taken: _Taken) -> None:
+        totals.messages_sent += taken.position - self._base_position - self._skipped_here
+        totals.frames_sent += taken.frames
+        totals.keyframes_sent += taken.keyframes
+
+    def _taken(self, session: DestinationSession, player: Player) -> _Taken:
+        """Up to behind the last message that the socket took whole: from there the next connection goes on."""
         log = self.stream.log
-        position = player.cursor.position
+        position, frames, keyframes = player.cursor.position, player.frames, player.keyframes
         unsent_bytes = session.link.queued_bytes + session.link.unsent_bytes
         skips = list(self._skips)
         while unsent_bytes > 0 and position > player.batch_position:
             if skips and skips[-1][2] == position:
                 position = skips.pop()[1]
             elif position <= log.head:
-                return player.batch_position  # so late that the log has dropped it: the cursor will count it
+                # So late that the log has dropped it: the cursor will count it.
+                return _Taken(player.batch_position, player.batch_frames, player.batch_keyframes)
             else:
                 position -= 1
-                unsent_bytes -= len(log.entry(position).wire(self._chunk_size))
-        return position
+                entry = log.entry(position)
+                unsent_bytes -= len(entry.wire(self._chunk_size))
+                lost_frames, lost_keyframes = count_frames((entry,))
+                frames -= lost_frames
+                keyframes -= lost_keyframes
+        return _Taken(position, frames, keyframes)
 
     async def _should_retry(self, error: RelayError) -> bool:
         """Note the failure and wait for the next attempt; False if there is to be none."""
@@ -544,6 +588,7 @@ class Feed:
         if self._position is not None and self._position < self.stream.log.tail:
             self._finished_totals.dropped["disconnected"] += self.stream.log.tail - self._position
             self._position = self.stream.log.tail
+            self._media_ms = self.stream.log.media_ms
         self._sample(self._loop.time())  # the last: the sums of the samples are the totals
 
     def _skipped(self, reason: SkipReason, start: int, stop: int) -> None:

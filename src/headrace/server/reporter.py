@@ -17,14 +17,28 @@ from headrace.telemetry.proof import Emit
 class PlayRecord:
     """What one play has been told about so far; samples are differences to it."""
 
-    __slots__ = ("bytes", "dropped", "messages", "sampled_s", "started_bytes", "started_s", "stream")
+    __slots__ = (
+        "bytes",
+        "dropped",
+        "frames",
+        "keyframes",
+        "messages",
+        "sampled_s",
+        "started_bytes",
+        "started_s",
+        "stream",
+    )
 
     def __init__(self, stream: Stream, sent_bytes: int, now_s: float) -> None:
         self.stream = stream
         self.started_s = self.sampled_s = now_s
         self.started_bytes = self.bytes = sent_bytes
-        self.messages = 0
+        self.messages = self.frames = self.keyframes = 0
         self.dropped: Counter[str] = Counter()
+
+    def first_keyframe_ms(self, player: Player) -> int | None:
+        first_s = player.first_picture_s
+        return None if first_s is None else _ms(first_s - self.started_s)
 
 
 class SessionReporter:
@@ -128,16 +142,22 @@ class SessionReporter:
                 queue_age_ms=cursor.lag_ms,
                 blocked=link.is_blocked,
                 position=cursor.position,
+                frames=player.frames - record.frames,
+                keyframes=player.keyframes - record.keyframes,
+                media_ms=cursor.media_ms,
+                max_gap_ms=_ms(player.take_max_gap_s(now_s)),
+                first_keyframe_ms=record.first_keyframe_ms(player),
             )
         )
         record.sampled_s = now_s
         record.bytes = link.sent_bytes
         record.messages = player.messages
+        record.frames = player.frames
+        record.keyframes = player.keyframes
         record.dropped = dropped
 
     def play_stopped(self, record: PlayRecord, player: Player, reason: str, now_s: float) -> None:
         self.sample_play(record, player, now_s)
-        first_s = player.first_picture_s
         self._emit(
             events.PlayStopped(
                 conn=self._conn,
@@ -145,7 +165,7 @@ class SessionReporter:
                 **_names(record.stream),
                 reason=reason,
                 duration_ms=_ms(now_s - record.started_s),
-                first_keyframe_ms=None if first_s is None else _ms(first_s - record.started_s),
+                first_keyframe_ms=record.first_keyframe_ms(player),
                 messages_total=player.messages,
                 bytes_total=player.link.sent_bytes - record.started_bytes,
             )

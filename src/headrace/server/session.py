@@ -275,12 +275,17 @@ class Session:
         self._flush()
         message_stream_id = event.message_stream_id
         cursor = Cursor(stream.log, max_lag_s=self._server.max_lag_s, on_skip=self._skipped)
+        now_s = self._loop.time()
         player = Player(
-            cursor, self.link, message_stream_id, lambda reason: self._stream_ended(message_stream_id, reason)
+            cursor,
+            self.link,
+            message_stream_id,
+            lambda reason: self._stream_ended(message_stream_id, reason),
+            since_s=now_s,
         )
         fanout = self._server.fanout(stream)
         self._players[message_stream_id] = (fanout, player)
-        self._play_records[message_stream_id] = PlayRecord(stream, self.link.sent_bytes, self._loop.time())
+        self._play_records[message_stream_id] = PlayRecord(stream, self.link.sent_bytes, now_s)
         self._report.play_started(stream)
         self._idle_since_s = 0.0
         self._server.metrics.subscribers += 1

@@ -79,10 +79,12 @@ class Cursor:
     @property
     def lag_ms(self) -> int:
         """Media time between the next message to read and the newest."""
-        log = self._log
-        if self.position >= log.tail:
-            return 0
-        return log.media_ms - log.entry(max(self.position, log.head)).media_ms
+        return self._log.media_ms - self.media_ms
+
+    @property
+    def media_ms(self) -> int:
+        """Media time of the next message to read, or of the newest where everything is read."""
+        return self._log.media_ms_at(self.position)
 
     def catch_up(self) -> None:
         """Jump ahead if the place is gone or too far behind, and a keyframe to jump to is there."""

@@ -189,6 +189,10 @@ class StreamLog:
     def entry(self, position: int) -> Entry:
         return self._entries[position - self.head]
 
+    def media_ms_at(self, position: int) -> int:
+        """Media time of the message there; behind the newest one its own, before the oldest kept that one's."""
+        return self.media_ms if position >= self.tail else self.entry(max(position, self.head)).media_ms
+
     @property
     def kept_bytes(self) -> int:
         return self._bytes

@@ -221,6 +221,13 @@ class SubscriberSample(Event):
     queue_age_ms: int = 0
     blocked: bool = False  # its socket takes nothing: a rebuffering as seen from here
     position: int = 0
+    frames: int = 0  # video frames of the main track handed to its socket, and the keyframes among them
+    keyframes: int = 0
+    media_ms: int | None = None  # media time at its position, since the stream began
+    # The longest time between two batches handed to its socket, the last of them in this interval, or since the last
+    # one: a gap that goes on grows from sample to sample. A pause that the player asked for is one too.
+    max_gap_ms: int = 0
+    first_keyframe_ms: int | None = None  # as in PlayStopped, as soon as the first picture has left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +245,10 @@ class DestinationSample(Event):
     queue_age_ms: int = 0
     position: int = 0
     feed: str | None = None  # as in Delivery
+    frames: int = 0  # video frames of the main track that its socket took whole, and the keyframes among them
+    keyframes: int = 0
+    media_ms: int | None = None  # as in SubscriberSample; none before the first connection
+    max_gap_ms: int = 0  # as in SubscriberSample, connected or not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,8 @@ from tests.helpers.media_bytes import (
     keyframe,
     preamble,
     repeated,
+    track_inter_frame,
+    track_keyframe,
 )
 from tests.helpers.sockets import read_available, reset, tcp_pair, unix_pair
 from tests.helpers.waiting import eventually_async, turns
@@ -68,7 +70,9 @@ class Viewer:
         self._reader.chunk_size = CHUNK_SIZE
         self.link = Link(rig.loop, ours, self)
         cursor = Cursor(rig.stream.log, max_lag_s=max_lag_s, on_skip=rig.skipped)
-        self.player = Player(cursor, self.link, message_stream_id, self.ended.append, is_viewer=is_viewer)
+        self.player = Player(
+            cursor, self.link, message_stream_id, self.ended.append, since_s=rig.loop.time(), is_viewer=is_viewer
+        )
 
     def data_received(self, data: bytes) -> None:
         raise AssertionError("a viewer says nothing")
@@ -298,6 +302,76 @@ def test_a_stream_without_viewers_costs_nothing_and_misses_nothing() -> None:
         viewer = rig.join()
         viewer.read()
         assert viewer.sent[3].payload == keyframe(20, 120)
+
+    with_rig(test)
+
+
+# --- what is counted of the picture
+
+
+def test_frames_and_keyframes_are_those_that_were_handed_over_however_that_was() -> None:
+    async def test(rig: Rig) -> None:
+        joined = rig.join()
+        rig.publish([*preamble(), *frames(25)])  # three keyframes
+        await turns()
+        late = rig.join()  # from the newest keyframe on: five frames
+        other_id = rig.join(message_stream_id=7)  # never part of the joined send
+        rig.publish(
+            [Sent(VIDEO, 1000, keyframe(25)), Sent(VIDEO, 1040, inter_frame(26)), Sent(AUDIO, 1040, b"\xaf\x01")]
+        )
+        await rig.deliver()
+        found = [(viewer.player.frames, viewer.player.keyframes) for viewer in (joined, late, other_id)]
+        assert found == [(27, 4), (7, 2), (7, 2)]
+        for viewer in rig.viewers:
+            payloads = [one.payload for one in viewer.received if one.type_id == VIDEO and one.payload != AVC_CONFIG]
+            assert len(payloads) == viewer.player.frames
+            assert sum(payload[0] == 0x17 for payload in payloads) == viewer.player.keyframes
+
+    with_rig(test)
+
+
+def test_frames_of_side_tracks_are_not_counted() -> None:
+    async def test(rig: Rig) -> None:
+        viewer = rig.join()
+        rig.publish([*preamble(), *frames(2, has_audio=False)])
+        rig.publish([Sent(VIDEO, 80, track_keyframe(1)), Sent(VIDEO, 80, track_inter_frame(1))])
+        await rig.deliver()
+        assert (viewer.player.messages, viewer.player.frames, viewer.player.keyframes) == (7, 2, 1)
+
+    with_rig(test)
+
+
+def test_what_a_viewer_skips_is_not_counted_as_frames() -> None:
+    async def test(rig: Rig) -> None:
+        viewer = rig.join()
+        rig.publish(preamble())
+        await turns()
+        rig.publish(frames(40, gop=10))  # within one turn: 80 messages into a log of 50
+        await rig.deliver()
+        assert (viewer.player.frames, viewer.player.keyframes) == (10, 1)
+
+    with_rig(test, limits=LogLimits(max_messages=50))
+
+
+@pytest.mark.parametrize("message_stream_id", [1, 7], ids=["joined", "served alone"])
+def test_the_longest_gap_is_between_two_batches_or_since_the_last(message_stream_id: int) -> None:
+    async def test(rig: Rig) -> None:
+        now_s = 100.0
+        rig.loop.time = lambda: now_s  # type: ignore[method-assign]
+        viewer = rig.join(message_stream_id=message_stream_id)
+        player = viewer.player
+        for step_s in (0.25, 0.0, 0.75, 0.5):
+            now_s += step_s
+            rig.publish(frames(1))
+            rig.fanout._flush()
+        assert player.take_max_gap_s(now_s + 0.5) == 0.75
+        assert player.take_max_gap_s(now_s + 0.5) == 0.5, "the one that goes on"
+        assert player.take_max_gap_s(now_s + 3) == 3
+        now_s += 4
+        rig.publish(frames(1))
+        rig.fanout._flush()
+        assert player.take_max_gap_s(now_s + 1) == 4, "it ended in this interval"
+        assert player.take_max_gap_s(now_s + 1) == 1
 
     with_rig(test)
 

@@ -411,7 +411,7 @@ def test_what_was_skipped_in_a_batch_that_was_lost_is_counted_once() -> None:
             assert shown["messages_sent"] == len(before) + 2000 + len(after)
             origin.unpublish(stream)
             await origin.until_over()
-            assert_told(origin, origin.out().snapshot(), stream.log.tail)
+            assert_told(origin, origin.out().snapshot(), before + outage + after)
 
     play(test)
 
@@ -429,8 +429,9 @@ def test_a_batch_that_waited_until_the_log_had_dropped_it_counts_as_dropped() ->
             stream = origin.publish()
             feed = await origin.until(FeedState.CONNECTED)
             count = 0
+            sent: list[Sent] = []
             while not (feed._session and feed._session.link.is_blocked):
-                append(stream, frames(5, start_ms=200 * count, first_number=5 * count, size=200_000))
+                sent += append(stream, frames(5, start_ms=200 * count, first_number=5 * count, size=200_000))
                 count += 1
                 await turns()
             taken = feed.snapshot()["messages_sent"]
@@ -445,7 +446,7 @@ def test_a_batch_that_waited_until_the_log_had_dropped_it_counts_as_dropped() ->
             assert shown["messages_sent"] + shown["messages_dropped"] == stream.log.tail
             assert shown["dropped_by_reason"]["evicted"] > 0
             assert far_end.visits[1].media[-1] == more[-1]
-            assert_told(origin, shown, stream.log.tail)
+            assert_told(origin, shown, sent + more)
 
     play(test)
 
@@ -479,12 +480,12 @@ def test_whatever_happens_nothing_comes_twice_and_the_figures_add_up(seed: int) 
             stream = origin.publish()
             await origin.until(FeedState.CONNECTED)
             start_ms = 0
-            append(stream, preamble())
+            sent = append(stream, preamble())
             while len(far_end.visits) < 9 or origin.feed().state is not FeedState.CONNECTED:
-                append(stream, frames(10, start_ms=start_ms, first_number=start_ms // 40, size=6000))
+                sent += append(stream, frames(10, start_ms=start_ms, first_number=start_ms // 40, size=6000))
                 start_ms += 400
                 await asyncio.sleep(0.002)
-            append(stream, frames(10, start_ms=start_ms, first_number=start_ms // 40))
+            sent += append(stream, frames(10, start_ms=start_ms, first_number=start_ms // 40))
             origin.unpublish(stream)
             await eventually_async(lambda: far_end.last.is_over, "the goodbye to arrive")
             sounds = [
@@ -500,7 +501,7 @@ def test_whatever_happens_nothing_comes_twice_and_the_figures_add_up(seed: int) 
             shown = origin.out().snapshot()
             assert shown["messages_sent"] + shown["messages_dropped"] == stream.log.tail
             assert shown["reconnect_count"] >= 1
-            assert_told(origin, shown, stream.log.tail)
+            assert_told(origin, shown, sent)
 
     play(test)
 
@@ -572,6 +573,47 @@ def test_a_destination_added_in_mid_stream_and_never_reached_missed_all_it_could
     play(test)
 
 
+def test_the_samples_of_a_destination_tell_where_it_is_and_how_long_it_got_nothing() -> None:
+    async def test() -> None:
+        gates = asyncio.Event(), asyncio.Event()
+        far_end = FarEnd(held(gates[0]), held(gates[1]))
+        async with far_end, Origin(destination(far_end)) as origin:
+            loop = asyncio.get_running_loop()
+            stream = origin.publish()
+            await far_end.until_visits(1)
+            feed = origin.feed()
+
+            def sample(after_s: float) -> DestinationSample:
+                feed.tick(loop.time() + after_s)
+                last = origin.events[-1]
+                assert isinstance(last, DestinationSample)
+                return last
+
+            waiting = sample(10)
+            assert (waiting.media_ms, waiting.frames) == (None, 0)
+            assert 10_000 <= waiting.max_gap_ms < 20_000
+            gates[0].set()
+            await flowing(origin, far_end, stream)
+            begun = sample(0)
+            assert (begun.media_ms, begun.frames, begun.keyframes) == (19 * 40, 20, 2)
+            handed_s = feed._player.handed_s if feed._player else 0.0
+            far_end.last.reset()
+            await far_end.until_visits(2)
+            append(stream, frames(10, start_ms=800, first_number=20))
+            away = sample(20)
+            assert (away.media_ms, away.frames) == (19 * 40, 0), "where it stopped"
+            assert away.max_gap_ms >= 20_000
+            gates[1].set()
+            await far_end.until_media(3 + 20)
+            back = sample(0)
+            assert (back.media_ms, back.frames, back.keyframes) == (29 * 40, 10, 1)
+            # The gap began with what the first connection was handed last.
+            assert feed._player is not None
+            assert back.max_gap_ms == pytest.approx((feed._player.handed_s - handed_s) * 1000, abs=1)
+
+    play(test)
+
+
 def test_a_destination_that_is_taken_away_and_added_again_has_a_proof_for_each_time() -> None:
     async def test() -> None:
         async with FarEnd(grants) as far_end, Origin(destination(far_end)) as origin:
@@ -601,8 +643,9 @@ def test_a_destination_that_is_taken_away_and_added_again_has_a_proof_for_each_t
     play(test)
 
 
-def assert_told(origin: Origin, shown: dict[str, Any], tail: int) -> None:
+def assert_told(origin: Origin, shown: dict[str, Any], sent: list[Sent]) -> None:
     """The event log says the same: ranges without hole or overlap, and samples that add up to the totals."""
+    tail = len(sent)
     told = [event for event in origin.events if isinstance(event, Delivery)]
     assert [told[0].start, *[one.stop for one in told]] == [*[one.start for one in told], tail]
     assert told[0].start == 0
@@ -614,6 +657,10 @@ def assert_told(origin: Origin, shown: dict[str, Any], tail: int) -> None:
     assert sum(one.messages for one in samples) == shown["messages_sent"]
     assert sum(one.bytes for one in samples) == shown["bytes_sent"]
     assert sum(sum(one.dropped.values()) for one in samples) == shown["messages_dropped"]
+    delivered = [sent[at] for one in told if one.outcome == "delivered" for at in range(one.start, one.stop)]
+    pictures = [one.payload for one in of_type(VIDEO, delivered) if one.payload != AVC_CONFIG]
+    assert sum(one.frames for one in samples) == len(pictures)
+    assert sum(one.keyframes for one in samples) == sum(payload[0] == 0x17 for payload in pictures)
     states = [event.state for event in origin.events if isinstance(event, DestinationState)]
     assert states[-1] == "disconnected"
     assert KEY not in f"{origin.events}"

@@ -87,7 +87,7 @@ class Reported:
             self.watch.observe(self.stream.append(*one), now_s)
 
     def play(self, **options: Any) -> Player:
-        return Player(Cursor(self.stream.log, **options), cast(Link, self.link), 1, lambda reason: None)
+        return Player(Cursor(self.stream.log, **options), cast(Link, self.link), 1, lambda reason: None, since_s=100.0)
 
     def metadata(self, payload: bytes) -> events.MetadataReceived:
         self.reporter.metadata_received(self.stream, payload)
@@ -291,14 +291,23 @@ def test_a_play_is_told_with_its_samples_and_their_sum() -> None:
     player = one.play()
     record = PlayRecord(one.stream, one.link.sent_bytes, 100.0)
     one.reporter.play_started(one.stream)
+    one.reporter.sample_play(record, player, 100.2)
     player.messages, one.link.sent_bytes, player.first_picture_s = 12, 5000, 100.25
+    player.frames, player.keyframes, player.handed_s, player.max_gap_s = 6, 2, 100.9, 0.65
     one.reporter.sample_play(record, player, 101.0)
     one.link.is_blocked = True
     player.messages, one.link.sent_bytes = 20, 5500
+    player.frames, player.keyframes = 10, 3
+    player.cursor.position = one.stream.log.tail
     one.reporter.play_stopped(record, player, "stopped by player", 101.5)
     assert one.told.types == ["connection_opened", "play_started", "play_stopped"]
-    first, last = one.told.of(events.SubscriberSample)
-    assert (first.interval_ms, first.bytes, first.messages, first.blocked) == (1000, 2000, 12, False)
+    none, first, last = one.told.of(events.SubscriberSample)
+    assert (none.frames, none.keyframes, none.max_gap_ms, none.first_keyframe_ms) == (0, 0, 200, None)
+    assert (first.frames, first.keyframes, first.max_gap_ms, first.first_keyframe_ms) == (6, 2, 650, 250)
+    assert (last.frames, last.keyframes, last.max_gap_ms, last.first_keyframe_ms) == (4, 1, 600, 250)
+    assert (first.media_ms, first.queue_age_ms) == (0, 360)
+    assert (last.media_ms, last.queue_age_ms) == (360, 0)
+    assert (first.interval_ms, first.bytes, first.messages, first.blocked) == (800, 2000, 12, False)
     assert (last.interval_ms, last.bytes, last.messages, last.blocked) == (500, 500, 8, True)
     assert first.position == 3, "the newest keyframe"
     assert one.told.one(events.PlayStopped) == events.PlayStopped(
@@ -387,6 +396,12 @@ def test_a_publisher_and_a_viewer_are_told_from_beginning_to_end() -> None:
     assert play.first_keyframe_ms is not None
     assert sum(sample.messages for sample in told.of(events.SubscriberSample)) == play.messages_total
     assert sum(sample.bytes for sample in told.of(events.SubscriberSample)) == play.bytes_total > 0
+    last = told.of(events.SubscriberSample)[-1]
+    assert last.first_keyframe_ms == play.first_keyframe_ms
+    assert (last.media_ms, last.queue_age_ms) == (19 * 40, 0)
+    # From the newest keyframe on.
+    assert sum(sample.frames for sample in told.of(events.SubscriberSample)) == 10
+    assert sum(sample.keyframes for sample in told.of(events.SubscriberSample)) == 1
 
 
 def test_a_play_of_nothing_is_told_as_refused() -> None:

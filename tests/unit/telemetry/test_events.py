@@ -21,6 +21,7 @@ from headrace.telemetry.identity import Identity
 
 _STREAM = {"stream": "str", "stream_id": "str"}
 _PLAY = {"conn": "str", "viewer": "str", **_STREAM}
+_HANDED = {"frames": "int", "keyframes": "int", "media_ms": "int?", "max_gap_ms": "int"}
 _RECORDING = {"path": "str", **_STREAM}
 
 # What readers of each schema version rely on. Whoever takes something away or gives it another type raises
@@ -116,6 +117,8 @@ CONTRACTS: dict[int, dict[str, dict[str, str]]] = {
             "queue_age_ms": "int",
             "blocked": "bool",
             "position": "int",
+            **_HANDED,
+            "first_keyframe_ms": "int?",
         },
         "destination_sample": {
             "destination": "str",
@@ -129,6 +132,7 @@ CONTRACTS: dict[int, dict[str, dict[str, str]]] = {
             "queue_age_ms": "int",
             "position": "int",
             "feed": "str?",
+            **_HANDED,
         },
         "delivery": {
             "reader": "str",
