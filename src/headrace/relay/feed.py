@@ -112,6 +112,7 @@ class Feed:
         self.id = stream.new_reader_id()
         self.last_error: RelayError | None = None
         self._state = FeedState.DISCONNECTED
+        self._told = (self._state, config.target.shown, False)  # what the event log knows of it
         self._emit = emit
         self._proof = DeliveryProof(
             emit,
@@ -163,14 +164,17 @@ class Feed:
         return self._state
 
     def _enter(self, state: FeedState) -> None:
-        if state is self._state:
-            return
         self._state = state
+        # On the way back from the backup it stays connected, but elsewhere.
+        told = (state, self.target.shown, self._use_backup)
+        if told == self._told:
+            return
+        self._told = told
         has_failed = state in (FeedState.WAITING, FeedState.ERROR) and self.last_error is not None
         self._emit(
             DestinationState(
                 destination=self.config.name,
-                url=self.target.shown,
+                url=told[1],
                 stream=self.stream.key,
                 stream_id=self.stream.id,
                 state=state.value,
@@ -178,6 +182,7 @@ class Feed:
                 error=str(self.last_error) if has_failed else None,
                 error_class=self.last_error.error_class.value if has_failed and self.last_error else None,
                 feed=self.id,
+                is_backup=self._use_backup,
             )
         )
 

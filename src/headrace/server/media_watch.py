@@ -58,6 +58,7 @@ class Counts(NamedTuple):
     keyframes: int
     backward_steps: int  # timestamps that went back within a track
     max_gap_s: float  # the longest time between two arrivals
+    keyframe_interval_max_ms: int | None  # the longest media time between two keyframes; none: no second one came
 
 
 # A difference modulo 2^32 with this bit set is a step back.
@@ -85,10 +86,11 @@ class MediaWatch:
         self._backward_steps = 0
         self._max_gap_s = 0.0  # since the counts were last taken
         self._arrived_s = now_s
-        self._taken = Counts(0, 0, 0, 0, 0, 0, 0.0)
+        self._taken = Counts(0, 0, 0, 0, 0, 0, 0.0, None)
         self._last_report = self._sample(now_s)
         self._samples: deque[_Sample] = deque([self._last_report], maxlen=_RATE_WINDOW_S + 1)
         self._keyframe_ms: int | None = None
+        self._interval_max_ms: int | None = None  # since the counts were last taken
         self._gap_count = 0  # between keyframes, since the last report
         self._gap_sum_ms = 0
         self._gap_max_ms = 0
@@ -164,10 +166,18 @@ class MediaWatch:
     def take_counts(self) -> Counts:
         """What came since this was last called."""
         totals = Counts(
-            self.video_bytes, self.audio_bytes, self._messages, self.frames, self._keyframes, self._backward_steps, 0.0
+            self.video_bytes,
+            self.audio_bytes,
+            self._messages,
+            self.frames,
+            self._keyframes,
+            self._backward_steps,
+            0.0,
+            None,
         )
         taken, self._taken = self._taken, totals
         max_gap_s, self._max_gap_s = self._max_gap_s, 0.0
+        interval_max_ms, self._interval_max_ms = self._interval_max_ms, None
         return Counts(
             totals.video_bytes - taken.video_bytes,
             totals.audio_bytes - taken.audio_bytes,
@@ -176,6 +186,7 @@ class MediaWatch:
             totals.keyframes - taken.keyframes,
             totals.backward_steps - taken.backward_steps,
             max_gap_s,
+            interval_max_ms,
         )
 
     def sample(self, now_s: float) -> None:
@@ -214,6 +225,7 @@ class MediaWatch:
             self._gap_count += 1
             self._gap_sum_ms += gap_ms
             self._gap_max_ms = max(self._gap_max_ms, gap_ms)
+            self._interval_max_ms = max(self._interval_max_ms or 0, gap_ms)
         self._keyframe_ms = entry.media_ms
 
     def _detect_video(self, entry: Entry, now_s: float) -> None:

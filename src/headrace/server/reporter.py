@@ -67,6 +67,10 @@ class SessionReporter:
         self._sampled_s[stream] = now_s
         self._emit(events.PublishStarted(conn=self._conn, **_names(stream), resumed=resumed, position=stream.log.tail))
 
+    def publish_refused(self, stream_key: str, reason: str) -> None:
+        stream_key = stream_key[:_MAX_TEXT]  # as of a play
+        self._emit(events.PublishRefused(conn=self._conn, viewer=self._viewer, stream=stream_key, reason=reason))
+
     def publish_stopped(self, stream: Stream, reason: str) -> None:
         self._sampled_s.pop(stream, None)
         self._emit(events.PublishStopped(conn=self._conn, **_names(stream), reason=reason, position=stream.log.tail))
@@ -116,6 +120,7 @@ class SessionReporter:
                 max_gap_ms=_ms(counts.max_gap_s),
                 backward_steps=counts.backward_steps,
                 position=stream.log.tail,
+                keyframe_interval_max_ms=counts.keyframe_interval_max_ms,
             )
         )
 

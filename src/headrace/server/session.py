@@ -232,6 +232,7 @@ class Session:
             stream = self._server.publish(self._app, event.name, self)
         except StreamError as error:
             log.warn("Publish refused", code=error.code, reason=error.description)
+            self._report.publish_refused(key, error.code)
             self._protocol.reject_publish(event.message_stream_id, error.code, error.description)
             self._flush()
             self.close(f"publish refused: {error.code}")

@@ -68,6 +68,15 @@ class PublishStarted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishRefused(Event):
+    type: ClassVar[str] = "publish_refused"
+    conn: str
+    viewer: str
+    stream: str
+    reason: str  # the NetStream code of the answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishStopped(Event):
     """A publisher is gone; the stream may go on for its grace period."""
 
@@ -154,9 +163,11 @@ class MetadataReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationState(Event):
+    """Told whenever its state, its address or which of its addresses that is has changed."""
+
     type: ClassVar[str] = "destination_state"
     destination: str
-    url: str  # redacted
+    url: str  # redacted; of what is tried next where it waits
     stream: str
     stream_id: str
     state: str
@@ -164,6 +175,7 @@ class DestinationState(Event):
     error: str | None = None
     error_class: str | None = None
     feed: str | None = None  # as in Delivery
+    is_backup: bool = False  # the url is the destination's second address, or where that sent us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +217,7 @@ class PublisherSample(Event):
     max_gap_ms: int  # the longest time between two arrivals
     backward_steps: int  # timestamps that went back within a track
     position: int  # behind the newest message
+    keyframe_interval_max_ms: int | None = None  # the most media time between two keyframes, the second of them new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +293,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
         ConnectionOpened,
         ConnectionClosed,
         PublishStarted,
+        PublishRefused,
         PublishStopped,
         StreamEnded,
         PlayStarted,

@@ -859,6 +859,16 @@ def test_the_backup_is_used_while_the_first_fails_and_the_first_again_when_it_re
             await first.until_media(20)
             shown = origin.feed().snapshot()
             assert (shown["is_backup"], shown["url"]) == (False, f"rtmp://127.0.0.1:{first.port}/live/****")
+            at_first, at_backup = shown["url"], f"rtmp://127.0.0.1:{backup.port}/backup/****"
+            states = [event for event in origin.events if isinstance(event, DestinationState)]
+            assert [(one.state, one.url, one.is_backup) for one in states] == [
+                ("connecting", at_first, False),
+                ("connected", at_first, False),
+                ("waiting", at_backup, True),
+                ("connecting", at_backup, True),
+                ("connected", at_backup, True),
+                ("connected", at_first, False),
+            ]
             arrived = [visit.media for visit in (first.visits[0], backup.visits[0], first.last)]
             assert is_monotonic([one for media in arrived for one in media])
             sounds = [one for media in arrived for one in of_type(AUDIO, media) if one.payload != AAC_CONFIG]
@@ -997,6 +1007,11 @@ def test_a_load_balancer_that_sends_us_on_before_publishing_is_followed() -> Non
         async with FarEnd(sends_on) as here, there, Origin(destination(here)) as origin:
             await flowing(origin, there, origin.publish())
             assert origin.feed().snapshot()["failures"] == 0
+            states = [event for event in origin.events if isinstance(event, DestinationState)]
+            ports = [("connecting", here.port), ("connecting", there.port), ("connected", there.port)]
+            assert [(one.state, one.url) for one in states] == [
+                (state, f"rtmp://127.0.0.1:{port}/live/****") for state, port in ports
+            ]
 
     play(test)
 

@@ -302,3 +302,13 @@ def test_two_samples_of_one_moment_give_no_rate() -> None:
     one = watched([Sent(VIDEO, 0, keyframe())])
     one.watch.sample(0.0)
     assert one.watch.rates() == (0.0, 0.0, 0.0)
+
+
+def test_the_longest_time_between_keyframes_is_of_those_that_ended_since_the_last_counts() -> None:
+    one = watched([*preamble(), *frames(25, gop=10, has_audio=False)])  # at 0, 400 and 800 ms
+    assert one.watch.take_counts().keyframe_interval_max_ms == 400
+    one.send(frames(1, start_ms=3000))
+    one.send(frames(1, start_ms=3040))
+    assert one.watch.take_counts().keyframe_interval_max_ms == 2200, "it began before, and ended here"
+    one.send([Sent(VIDEO, 4000, inter_frame()), Sent(VIDEO, 4000, track_keyframe(1))])
+    assert one.watch.take_counts().keyframe_interval_max_ms is None, "no keyframe of the main track came"

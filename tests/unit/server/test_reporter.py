@@ -118,14 +118,16 @@ def test_what_a_peer_says_is_cut_to_what_a_person_reads() -> None:
     """Asking for a stream costs a peer nothing; with long names it could push everything else off the disk."""
     one = Reported()
     one.reporter.play_refused("live/" + "x" * 65_000, "NetStream.Play.StreamNotFound")
+    one.reporter.publish_refused("live/" + "x" * 65_000, "NetStream.Publish.BadName")
     one.reporter.connection_closed("protocol error: " + "y" * 65_000, 100.0, 0, 0)
     one.metadata(_said(encoder=_text("z" * 65_000)))
     texts = [
         one.told.one(events.PlayRefused).stream,
+        one.told.one(events.PublishRefused).stream,
         one.told.one(events.ConnectionClosed).reason,
         one.told.one(events.MetadataReceived).encoder,
     ]
-    assert [len(text or "") for text in texts] == [200, 200, 200]
+    assert [len(text or "") for text in texts] == [200, 200, 200, 200]
 
 
 # --- metadata
@@ -251,6 +253,7 @@ def test_a_sample_counts_what_came_since_the_last() -> None:
         backward_steps=0,
         position=5,
     )
+    assert first.keyframe_interval_max_ms is None, "one keyframe is no interval"
     assert (second.interval_ms, second.messages, second.frames, second.keyframes) == (1250, 2, 2, 0)
     assert (second.video_bytes, second.audio_bytes) == (110, 0)
     assert (second.max_gap_ms, second.backward_steps, second.position) == (1500, 1, 7)
@@ -414,6 +417,20 @@ def test_a_play_of_nothing_is_told_as_refused() -> None:
     assert (refused.stream, refused.reason) == ("live/nobody", "NetStream.Play.StreamNotFound")
     assert not told.of(events.PlayStarted)
     assert not told.of(events.PlayStopped)
+
+
+@pytest.mark.parametrize("name", ["cam", ""], ids=["taken", "no name"])
+def test_a_publisher_that_gets_no_stream_is_told_as_refused(name: str) -> None:
+    told, thread = _serve()
+    with thread, RtmpClient.publish(thread.port, "cam"):
+        with pytest.raises(RefusedError):
+            RtmpClient.publish(thread.port, name)
+        eventually(lambda: told.of(events.ConnectionClosed), "the close")
+    refused = told.one(events.PublishRefused)
+    assert refused == events.PublishRefused(
+        conn="c2", viewer="somebody", stream=f"live/{name}", reason="NetStream.Publish.BadName"
+    )
+    assert [one.conn for one in told.of(events.PublishStarted)] == ["c1"]
 
 
 @pytest.mark.parametrize("way", ["unpublished", "lost", "dropped", "replaced"])

@@ -39,6 +39,7 @@ CONTRACTS: dict[int, dict[str, dict[str, str]]] = {
             "bytes_out_total": "int",
         },
         "publish_started": {"conn": "str", **_STREAM, "resumed": "bool", "position": "int"},
+        "publish_refused": {"conn": "str", "viewer": "str", "stream": "str", "reason": "str"},
         "publish_stopped": {"conn": "str", **_STREAM, "reason": "str", "position": "int"},
         "stream_ended": {**_STREAM, "reason": "str", "position": "int"},
         "play_started": _PLAY,
@@ -82,6 +83,7 @@ CONTRACTS: dict[int, dict[str, dict[str, str]]] = {
             "error": "str?",
             "error_class": "str?",
             "feed": "str?",
+            "is_backup": "bool",
         },
         "recording_opened": _RECORDING,
         "recording_closed": {
@@ -107,6 +109,7 @@ CONTRACTS: dict[int, dict[str, dict[str, str]]] = {
             "max_gap_ms": "int",
             "backward_steps": "int",
             "position": "int",
+            "keyframe_interval_max_ms": "int?",
         },
         "subscriber_sample": {
             **_PLAY,
