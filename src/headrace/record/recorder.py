@@ -75,6 +75,7 @@ class Recorder:
         self.totals = RecordingTotals()
         self.state = RecorderState.IDLE
         self.path: Path | None = None  # the file being written, once there is one
+        self._unfinished: FileFinished | None = None  # the same, as it was after the last write
         self._writer = writer
         self._executor = executor
         self._gather_s = gather_s
@@ -185,7 +186,14 @@ class Recorder:
             if isinstance(event, FileStarted):
                 self.path = event.path
                 self._log.info("Recording started", path=str(event.path))
-                self._emit(RecordingOpened(path=str(event.path), stream=self.stream.key, stream_id=self.stream.id))
+                self._emit(
+                    RecordingOpened(
+                        path=str(event.path),
+                        stream=self.stream.key,
+                        stream_id=self.stream.id,
+                        position=event.position,
+                    )
+                )
             else:
                 self._log.info(
                     "Recording finished",
@@ -195,6 +203,7 @@ class Recorder:
                     tags=event.tags,
                 )
                 self._tell_closed(event)
+        self._unfinished = writer.unfinished
         if future.cancelled():
             error = asyncio.CancelledError("the recording service was closed")
         if error is not None:
@@ -229,9 +238,8 @@ class Recorder:
         self._log.error("Recording failed", path=str(path), error=reason, exc_info=error if is_ours else None)
         self._proof.delivered_until(self._written_position)
         self._proof.end(self.stream.log.tail, "error")
-        if self.path is not None:
-            totals = self.totals
-            self._tell_closed(FileFinished(self.path, totals.size_bytes, totals.tags, 0.0), error=reason)
+        if self._unfinished is not None:  # else it failed between two files, and the last one is whole
+            self._tell_closed(self._unfinished, error=reason)
         self._close()
         if self._end_position is None:
             self.stream.add_listener(self)  # to tell what else of the stream was not recorded

@@ -38,7 +38,8 @@ class RecordingService:
         emit: Emit = emit_nothing,
     ) -> None:
         self._emit = emit
-        self._directory = directory
+        # Whoever reads the event log runs elsewhere than the server.
+        self._directory = directory.absolute()
         self._segment_duration_s = segment_duration_s
         self._wall_time = wall_time
         self._gather_s = gather_s

@@ -34,6 +34,7 @@ _MAX_HEADER_BYTES = 64 << 10
 @dataclass(frozen=True, slots=True)
 class FileStarted:
     path: Path
+    position: int | None  # of the first message of the log that goes into it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class RecordingWriter:
         self._wall_time = wall_time
         self._file: flvfile.FlvFile | None = None
         self._batch: list[bytes] = []
+        self._batch_ms: list[int] = []  # media time of each
         self._events: list[FileStarted | FileFinished] = []
         self._stem = ""
         self._number = 1  # what was added to the name because others had it
@@ -75,7 +77,7 @@ class RecordingWriter:
         # What waits for the next frame to know its file: metadata may announce headers that differ.
         self._held: list[Entry] = []
         self._held_bytes = 0
-        # Media time: of the file's first frame, of its newest video (else its start), of its newest message.
+        # Media time: of the file's first frame, of its newest video (else its start), of its newest message on disk.
         self._start_ms = 0
         self._video_ms = 0
         self._newest_ms = 0
@@ -109,6 +111,14 @@ class RecordingWriter:
         elif any(_rank(entry) == _OTHER for entry in self._held):
             self._begin_file(self._held[-1])
         self._finish_file()
+
+    @property
+    def unfinished(self) -> FileFinished | None:
+        """The file that is open, as far as it is written: what there is of it after an error."""
+        file = self._file
+        if file is None:
+            return None
+        return FileFinished(file.path, file.size_bytes, file.tags, (self._newest_ms - self._start_ms) / 1000)
 
     def take_events(self) -> list[FileStarted | FileFinished]:
         """What happened since the last call, also when a write has failed."""
@@ -178,6 +188,7 @@ class RecordingWriter:
 
     def _begin_file(self, first: Entry) -> None:
         self._finish_file()
+        positions = [entry.position for entry in (*self._held, first) if entry.position != NO_POSITION]
         preface = sorted(self._held, key=_rank)
         if self.files:
             preface = [entry for entry in preface if _rank(entry) == _OTHER]
@@ -190,14 +201,14 @@ class RecordingWriter:
         self._held = []
         self._held_bytes = 0
         self._start_ms = self._video_ms = self._newest_ms = first.media_ms
-        self._create_file()
+        self._create_file(min(positions, default=None))
         for entry in preface:
             if _rank(entry) == _METADATA and entry.position == NO_POSITION:
                 # FFmpeg shows a repeated onMetaData at any other time as a track of subtitles.
                 entry = entry.at(0, entry.media_ms)
             self._put(entry)
 
-    def _create_file(self) -> None:
+    def _create_file(self, position: int | None) -> None:
         if self._segment_ms is None:
             # Each file is a recording of its own, with its own start.
             stem = names.recording_stem(self._app, self._name, self._wall_time())
@@ -209,27 +220,34 @@ class RecordingWriter:
             # The next segment keeps the number, so that those of two recordings with one name are told apart.
             self._file, self._number = flvfile.create(self._directory, stem, self._number)
         self.files += 1
-        self._events.append(FileStarted(self._file.path))
+        self._events.append(FileStarted(self._file.path, position))
 
     def _put(self, entry: Entry) -> None:
         self._batch.append(encode_tag(entry.type_id, entry.timestamp_ms, entry.payload))
-        self._newest_ms = max(self._newest_ms, entry.media_ms)
+        self._batch_ms.append(entry.media_ms)
 
     def _flush(self) -> None:
-        if self._file is not None:
-            batch, self._batch = self._batch, []
-            self._file.append(batch)
+        file = self._file
+        if file is None:
+            return
+        batch, self._batch = self._batch, []
+        batch_ms, self._batch_ms = self._batch_ms, []
+        tags = file.tags
+        try:
+            file.append(batch)
+        finally:  # a disk that fills up takes a part of it
+            self._newest_ms = max([self._newest_ms, *batch_ms[: file.tags - tags]])
 
     def _finish_file(self) -> None:
-        if self._file is None:
-            return
         self._flush()
-        file, self._file = self._file, None
+        file, finished = self._file, self.unfinished
+        if file is None or finished is None:
+            return
+        file.close()
+        self._file = None
         self._finished_tags += file.tags
         self._finished_bytes += file.size_bytes
-        file.close()
-        duration_s = (self._newest_ms - self._start_ms) / 1000
-        self._events.append(FileFinished(file.path, file.size_bytes, file.tags, duration_s))
+        self._events.append(finished)
 
 
 _METADATA, _HEADER, _OTHER = range(3)

@@ -181,18 +181,19 @@ class DestinationState(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingOpened(Event):
     type: ClassVar[str] = "recording_opened"
-    path: str
+    path: str  # absolute
     stream: str
     stream_id: str
+    position: int | None = None  # of the first message of the log that is in the file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingClosed(Event):
     type: ClassVar[str] = "recording_closed"
-    path: str
+    path: str  # as in RecordingOpened
     stream: str
     stream_id: str
-    bytes_total: int
+    bytes_total: int  # of this file, also where the recording has several
     tags_total: int
     duration_ms: int
     error: str | None = None

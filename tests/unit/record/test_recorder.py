@@ -27,6 +27,7 @@ from headrace.record.writer import RecordingWriter
 from headrace.stream.cursor import SkipReason
 from headrace.stream.log import Entry, LogLimits
 from headrace.stream.registry import Stream, StreamRegistry
+from headrace.telemetry.events import Delivery, Event, RecordingClosed, RecordingOpened
 from tests.unit.record.samples import (
     AAC_HEADER,
     AVC_HEADER,
@@ -424,3 +425,119 @@ def test_segments_of_a_live_stream_are_logged_one_by_one(tmp_path: Path, lines: 
     _run(work())
     told = [(line["msg"].split()[1], line["path"][-10:]) for line in lines()]
     assert told == [(event, f"seg00{number}.flv") for number in (1, 2, 3) for event in ("started", "finished")]
+
+
+# --- what the event log is told
+
+
+def test_paths_are_told_absolute_wherever_the_directory_was_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told: list[Event] = []
+
+    async def work() -> None:
+        stream, service = _stream(), _service(Path("recordings"), emit=told.append)
+        recorder = service.start(stream)
+        _send(stream, [*PREFACE, *_gop(0)])
+        await _until(lambda: recorder.totals.tags == 28)
+        monkeypatch.chdir("/")  # the place is settled
+        assert await service.close(DEADLINE_S)
+
+    _run(work())
+    path = str(tmp_path / "recordings" / "live_cam_20260301_120000.flv")
+    assert [event.path for event in told if isinstance(event, RecordingOpened | RecordingClosed)] == [path, path]
+    assert [line["path"] for line in lines()] == [path, path]
+    assert Path(path).exists()
+
+
+def test_a_segment_that_fails_is_told_with_what_is_in_that_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    told: list[Event] = []
+
+    def fills_up(descriptor: int, content: memoryview) -> int:
+        """The second file's disk takes a keyframe, nine frames and a part of the next, then no more."""
+        second = next(tmp_path.glob("*seg002.flv"), None)
+        if second is None or not os.path.samestat(os.fstat(descriptor), second.stat()):
+            return write(descriptor, content)
+        if room[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = write(descriptor, content[: room[0]])
+        room[0] -= taken
+        return taken
+
+    gop = _gop(1000)
+    preface = len(flvfile.FILE_HEADER) + sum(11 + len(message.payload) + 4 for message in PREFACE)
+    kept = preface + sum(11 + len(message.payload) + 4 for message in gop[:10])
+    room = [kept + 5]
+    monkeypatch.setattr(os, "write", fills_up)
+
+    async def work() -> None:
+        stream, service = _stream(), _service(tmp_path, segment_duration_s=1.0, emit=told.append)
+        recorder = service.start(stream)
+        _send(stream, [*PREFACE, *_gop(0), *gop])
+        await _until(lambda: recorder.state is RecorderState.CLOSED)
+        assert recorder.totals.tags == 28 + 13
+        assert await service.close(DEADLINE_S)
+
+    _run(work())
+    opened = [event for event in told if isinstance(event, RecordingOpened)]
+    first, second = [event for event in told if isinstance(event, RecordingClosed)]
+    assert [event.path for event in opened] == [first.path, second.path]
+    assert [event.position for event in opened] == [0, 28]
+    assert (first.tags_total, first.duration_ms, first.error) == (28, 24 * 40, None)
+    assert (second.tags_total, second.bytes_total) == (13, kept)
+    assert (second.duration_ms, second.error) == (9 * 40, os.strerror(errno.ENOSPC))
+    assert Path(second.path).stat().st_size == kept
+
+
+@pytest.mark.parametrize("fails", ["create", "close"])
+def test_a_recording_that_fails_between_two_files_tells_the_end_of_each_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    told: list[Event] = []
+    create = flvfile.create
+
+    def no_second(directory: Path, stem: str, first: int = 1) -> tuple[flvfile.FlvFile, int]:
+        if stem.endswith("seg002"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(directory))
+        return create(directory, stem, first)
+
+    def close(file: flvfile.FlvFile) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(file.path))
+
+    if fails == "create":
+        monkeypatch.setattr(flvfile, "create", no_second)
+    else:
+        monkeypatch.setattr(flvfile.FlvFile, "close", close)
+
+    async def work() -> None:
+        stream, service = _stream(), _service(tmp_path, segment_duration_s=1.0, emit=told.append)
+        recorder = service.start(stream)
+        _send(stream, [*PREFACE, *_gop(0), *_gop(1000)])
+        await _until(lambda: recorder.state is RecorderState.CLOSED)
+        assert recorder.totals.tags == 28
+        assert await service.close(DEADLINE_S)
+
+    _run(work())
+    assert len([event for event in told if isinstance(event, RecordingOpened)]) == 1
+    [closed] = [event for event in told if isinstance(event, RecordingClosed)]
+    assert (closed.tags_total, closed.duration_ms) == (28, 24 * 40)
+    assert closed.error == (None if fails == "create" else os.strerror(errno.EIO))
+
+
+def test_each_recorder_of_a_stream_is_a_feed_of_its_own(tmp_path: Path) -> None:
+    told: list[Event] = []
+
+    async def work() -> None:
+        stream = _stream()
+        for _ in range(2):
+            service = _service(tmp_path, emit=told.append)
+            service.start(stream)
+            _send(stream, [*PREFACE, *_gop(1000 * stream.log.tail)])
+            assert await service.close(DEADLINE_S)
+
+    _run(work())
+    assert {event.feed for event in told if isinstance(event, Delivery)} == {"/1", "/2"}

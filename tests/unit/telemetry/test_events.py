@@ -85,7 +85,7 @@ CONTRACTS: dict[int, dict[str, dict[str, str]]] = {
             "feed": "str?",
             "is_backup": "bool",
         },
-        "recording_opened": _RECORDING,
+        "recording_opened": {**_RECORDING, "position": "int?"},
         "recording_closed": {
             **_RECORDING,
             "bytes_total": "int",
