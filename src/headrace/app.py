@@ -89,7 +89,7 @@ async def _serve(options: ServeOptions, destinations: list[DestinationConfig]) -
             from headrace.web.api import make_app
             from headrace.web.server import HttpServer
 
-            http = HttpServer(make_app(Control(server, recordings, relay), token=options.api_token))
+            http = HttpServer(make_app(Control(server, recordings, relay, event_log), token=options.api_token))
             log.info("HTTP listening", addresses=http.start(options.http_host, options.http_port))
     except ListenError as error:
         print(f"rtmp-server: {error}", file=sys.stderr)

@@ -8,16 +8,24 @@ from headrace.record.service import RecordingService
 from headrace.relay.config import change_destination, read_destination
 from headrace.relay.service import RelayService
 from headrace.server.server import Server
+from headrace.telemetry.event_log import EventLog
 from headrace.web.backend import NotFoundError
 
 
 class Control:
     """The `Backend` of the HTTP side."""
 
-    def __init__(self, server: Server, recordings: RecordingService, relay: RelayService) -> None:
+    def __init__(
+        self,
+        server: Server,
+        recordings: RecordingService,
+        relay: RelayService,
+        event_log: EventLog | None = None,
+    ) -> None:
         self._server = server
         self._recordings = recordings
         self._relay = relay
+        self._event_log = event_log
 
     def health(self) -> dict[str, Any]:
         return self._relay.snapshot()
@@ -41,8 +49,11 @@ class Control:
 
     def counters(self) -> dict[str, Any]:
         totals = self._recordings.totals
+        log = self._event_log
         return {
             **self._server.snapshot(),
+            # Without an event log there is nothing to write, and nothing is lost.
+            "events": {"written": log.events_written if log else 0, "lost": log.events_lost if log else 0},
             "recordings": {
                 "active": len(self._recordings.active),
                 "files": totals.files,

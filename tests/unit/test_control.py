@@ -17,6 +17,9 @@ from headrace.record.service import RecordingService
 from headrace.relay.feed import FeedState
 from headrace.relay.session import DestinationSession, open_session
 from headrace.relay.target import parse_target
+from headrace.telemetry.event_log import EventLog
+from headrace.telemetry.events import ServerStarted
+from headrace.telemetry.identity import load_identity
 from headrace.web.backend import NotFoundError
 from tests.helpers.far_end import FarEnd, grants
 from tests.helpers.loops import run
@@ -126,6 +129,21 @@ def test_health_and_destinations_are_those_of_the_relay(tmp_path: Path) -> None:
                 "reconnect_count",
             }  # fmt: skip
             assert KEY not in json.dumps([health, shown])
+
+    play(tmp_path, test)
+
+
+def test_the_counters_tell_what_became_of_the_events(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        assert rig.control.counters()["events"] == {"written": 0, "lost": 0}, "there is no event log"
+        log = EventLog(tmp_path / "data", load_identity(tmp_path / "data"), max_pending=0)
+        log.emit(ServerStarted(version="1"))
+        log._max_pending = 10
+        log.emit(ServerStarted(version="1"))
+        log.emit(ServerStarted(version="1"))
+        assert log.close(10)
+        control = Control(rig.origin.server, rig.recordings, rig.origin.relay, log)
+        assert control.counters()["events"] == {"written": 2, "lost": 1}
 
     play(tmp_path, test)
 

@@ -40,6 +40,10 @@ _RECORDING_COUNTERS = (
     ("headrace_recording_bytes", "Bytes written to recordings.", "size_bytes"),
     ("headrace_recording_errors", "Recordings that ended with an error.", "errors"),
 )
+_EVENT_COUNTERS = (
+    ("headrace_events_written", "Events written to the event log.", "written"),
+    ("headrace_events_lost", "Events lost for want of room in memory or on the disk.", "lost"),
+)
 _DESTINATION_COUNTERS = (
     ("headrace_destination_sent_messages", "Messages sent to the destination.", "messages_sent"),
     ("headrace_destination_sent_bytes", "Bytes sent to the destination.", "bytes_sent"),
@@ -85,6 +89,8 @@ class _BackendCollector(Collector):
         yield GaugeMetricFamily("headrace_recordings", "Recordings in progress.", recordings["active"])
         for name, text, key in _RECORDING_COUNTERS:
             yield CounterMetricFamily(name, text, recordings[key])
+        for name, text, key in _EVENT_COUNTERS:
+            yield CounterMetricFamily(name, text, counters["events"][key])
 
     def _streams(self) -> Iterator[Metric]:
         streams = self._backend.streams()

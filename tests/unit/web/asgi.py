@@ -172,6 +172,7 @@ class FakeBackend:
             **{name: 10 + index for index, name in enumerate(numbers)},
             "messages_dropped": {"lag": 7},
             "connections_closed": {"idle": 2, "handshake": 1},
+            "events": {"written": 60, "lost": 6},
             "recordings": {"active": 1, "files": 2, "tags": 3, "size_bytes": 4, "errors": 5, "skipped": {}},
         }
 

@@ -68,6 +68,8 @@ def test_the_counters_of_the_server_are_there_under_names_a_prometheus_user_expe
     assert page.value("headrace_recording_files_total") == 2
     assert page.value("headrace_recording_bytes_total") == 4
     assert page.value("headrace_recording_errors_total") == 5
+    assert page.value("headrace_events_written_total") == 60
+    assert page.value("headrace_events_lost_total") == 6
     assert page.value("headrace_build_info", version=__version__) == 1
 
 
