@@ -16,7 +16,7 @@ import pytest
 from headrace.telemetry.events import EVENT_TYPES, FIELD_NAMES, SCHEMA_VERSION, field_types
 from tests.integration.clips import Clip, ClipLibrary
 from tests.integration.far_ends import free_port
-from tests.integration.flv_tags import read_tags
+from tests.integration.flv_tags import VIDEO, FlvTag, read_tags
 from tests.integration.harness import PATIENT, SECRET, ServerProcess, Stage
 from tests.integration.packets import assert_from_first_keyframe, packets_of
 
@@ -93,10 +93,11 @@ def told_by(server: ServerProcess) -> EventLines:
     return told
 
 
-def ranges(deliveries: Iterable[Line], position: int) -> Counter[str]:
-    """Messages by outcome; the ranges must tile everything from 0 to `position`."""
+def ranges(deliveries: Iterable[Line], position: int, start: int = 0) -> Counter[str]:
+    """Messages by outcome; the ranges must be of one feed and tile everything from `start` to `position`."""
     listed = list(deliveries)
-    assert [line["start"] for line in listed] == [0, *(line["stop"] for line in listed[:-1])], "a hole or an overlap"
+    assert len({line["feed"] for line in listed}) == 1
+    assert [line["start"] for line in listed] == [start, *(line["stop"] for line in listed[:-1])], "a hole or overlap"
     assert listed[-1]["stop"] == position
     counts: Counter[str] = Counter()
     for line in listed:
@@ -113,10 +114,23 @@ def dropped(samples: Iterable[Line]) -> Counter[str]:
     return +total
 
 
-def messages_sent(server: ServerProcess) -> int:
+def ask(server: ServerProcess, page: str, *, method: str = "GET", body: object = None) -> Any:
     port = server.wait_for_log("HTTP listening")["addresses"][0].rpartition(":")[2]
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as response:
-        return int(json.load(response)["total_messages_sent"])
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{page}", data, headers, method=method)
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return json.loads(response.read() or b"null")
+
+
+def messages_sent(server: ServerProcess) -> int:
+    return int(ask(server, "/health")["total_messages_sent"])
+
+
+def pictures(tags: Iterable[FlvTag]) -> tuple[int, int]:
+    """Video frames and keyframes."""
+    video = [tag for tag in tags if tag.type_id == VIDEO and tag.is_frame]
+    return len(video), sum(tag.is_keyframe for tag in video)
 
 
 def wait_for_messages(server: ServerProcess, count: int) -> None:
@@ -150,7 +164,7 @@ def test_a_destination_that_dies_and_comes_back_is_told_message_by_message(stage
     again.wait_for_log("publish command")
     wait_for_messages(first, messages_sent(first) + 150)
     publisher.quit_by_signal()
-    player.wait_ended()
+    got = player.wait_ended()
     again.wait_for_log("Recording finished")
     first.wait_for_log("Recording finished")
     told = told_by(first)
@@ -164,6 +178,7 @@ def test_a_destination_that_dies_and_comes_back_is_told_message_by_message(stage
     assert recorder == Counter(delivered=ended["position"])
     opened, closed = told.one("recording_opened"), told.one("recording_closed")
     assert opened["path"] == closed["path"]
+    assert opened["position"] == 0
     tags = read_tags(Path(closed["path"]))
     assert closed["tags_total"] == len(tags) == ended["position"]
     assert closed["bytes_total"] == Path(closed["path"]).stat().st_size
@@ -202,12 +217,70 @@ def test_a_destination_that_dies_and_comes_back_is_told_message_by_message(stage
     waiting = [sample for sample in told.of("destination_sample") if sample["state"] in ("waiting", "connecting")]
     assert all(not sample["flowing"] for sample in waiting)
 
+    # Frames are those of the messages that were delivered, although it was served by two connections.
+    delivered = [tags[at] for line in far if line["reason"] is None for at in range(line["start"], line["stop"])]
+    frames = told.sum("destination_sample", "frames"), told.sum("destination_sample", "keyframes")
+    assert frames == pictures(delivered)
+    feeds = {line["feed"] for line in told.lines if line.get("destination", line.get("name")) == "far"}
+    assert len(feeds) == 1
+    assert feeds.isdisjoint(line["feed"] for line in told.of("delivery", reader="recorder"))
+
     play = told.one("play_stopped")
+    assert told.sum("subscriber_sample", "frames") == len(got.video)
+    assert told.of("subscriber_sample")[-1]["first_keyframe_ms"] == play["first_keyframe_ms"]
+    assert told.of("subscriber_sample")[-1]["media_ms"] == told.of("publisher_sample")[-1]["media_ms"]
     assert play["first_keyframe_ms"] is not None
     assert play["first_keyframe_ms"] < play["duration_ms"]
     assert told.sum("subscriber_sample", "messages") == play["messages_total"]
     assert told.sum("subscriber_sample", "bytes") == play["bytes_total"]
     assert play["viewer"] == told.one("play_started")["viewer"]
+
+
+def test_a_destination_that_is_added_removed_and_added_again_has_a_proof_for_each_time(
+    stage: Stage, clips: ClipLibrary
+) -> None:
+    there = stage.folder / "there"
+    second = stage.server(*PATIENT, "-record-all", "-record-dir", there)
+    first = stage.server("-record-all", "-record-dir", stage.folder / "here", "-http-status", ":0")
+    destination = {"name": "far", "url": f"rtmp://127.0.0.1:{second.port}/live", "stream_key": KEY}
+    publisher = stage.publish(clips["h264_aac"], first.url(), loops=True)
+    first.wait_for_log("Recording started")
+    for count in (1, 2):
+        ask(first, "/api/destinations", method="POST", body=destination)
+        wait_for_messages(first, 80)
+        if count == 1:
+            ask(first, "/api/destinations/far", method="DELETE")
+            second.wait_for_log("Recording finished")
+    publisher.quit_by_signal()
+    second.wait_for_log("Recording finished", count=2)
+    first.wait_for_log("Recording finished")
+    written = ask(first, "/debug/vars")["events"]
+    told = told_by(first)
+
+    assert written["lost"] == 0
+    assert 0 < written["written"] <= len(told.lines)
+    ended = told.one("stream_ended")
+    tags = read_tags(Path(told.one("recording_closed")["path"]))
+    assert len(tags) == ended["position"]
+    far = told.of("delivery", reader="destination")
+    feeds = list(dict.fromkeys(line["feed"] for line in far))
+    assert len(feeds) == 2
+    assert feeds == list(dict.fromkeys(line["feed"] for line in told.of("destination_state")))
+    files = sorted(there.glob("*.flv"), key=lambda path: path.stat().st_mtime)
+    for feed, file in zip(feeds, files, strict=True):
+        proof = [line for line in far if line["feed"] == feed]
+        start = proof[0]["start"]
+        assert tags[start].is_keyframe, "it is served from the newest keyframe on"
+        outcomes = ranges(proof, proof[-1]["stop"], start)
+        assert set(outcomes) <= {"delivered", "not_connected", "disconnected"}
+        sent = [tags[at] for line in proof if line["reason"] is None for at in range(line["start"], line["stop"])]
+        kept = read_tags(file)
+        assert [tag for tag in sent if tag.is_frame] == [tag for tag in kept if tag.is_frame]
+        samples = told.of("destination_sample", feed=feed)
+        assert sum(sample["messages"] for sample in samples) == outcomes["delivered"] == len(sent)
+        found = sum(sample["frames"] for sample in samples), sum(sample["keyframes"] for sample in samples)
+        assert found == pictures(kept)
+    assert far[-1]["stop"] == ended["position"]
 
 
 # --- sums
@@ -298,6 +371,21 @@ def test_a_publisher_that_is_back_within_the_grace_goes_on_with_its_stream(stage
         samples = told.of("publisher_sample", stream_id=ended["stream_id"])
         assert sum(sample["messages"] for sample in samples) == ended["position"]
     assert len(told.of("stream_ended")) == 2
+
+
+def test_a_publisher_of_a_stream_that_is_taken_is_told_as_refused(stage: Stage, clips: ClipLibrary) -> None:
+    server = stage.server(*PATIENT)
+    publisher = stage.feed(clips["h264_small"], server.url(), opening_ms=1000)
+    server.wait_for_log("publish command")
+    other = stage.publish(clips["h264_small"], server.url())
+    assert other.wait() != 0
+    server.wait_for_log("Publish refused")
+    publisher.finish()
+    told = told_by(server)
+    refused, started = told.one("publish_refused"), told.one("publish_started")
+    assert (refused["stream"], refused["reason"]) == ("live/stream", "NetStream.Publish.BadName")
+    assert refused["conn"] != started["conn"]
+    assert refused["viewer"] == told.one("connection_opened", conn=refused["conn"])["viewer"]
 
 
 def test_a_destination_that_is_never_there_skips_everything(stage: Stage, clips: ClipLibrary) -> None:
