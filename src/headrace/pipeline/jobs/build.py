@@ -6,13 +6,17 @@ late and repeated events need no special care, and a crash in between is mended 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.pipeline.jobs.lake import Lake, Unit, file_of
+from headrace.pipeline.jobs.small import fetch, local_frame, quick_plans
 from headrace.pipeline.tables import (
     audience,
     destination_health,
@@ -31,6 +35,13 @@ from headrace.pipeline.tables import (
 _AROUND_MS = 120_000
 
 
+# What is fetched rather than kept: half an hour of a few streams. Beyond it the executors do the work.
+MAX_SMALL_EVENTS = 50_000
+MAX_SMALL_TAGS = 200_000
+# Of a few live streams the work is planning, not rows: tables that do not need each other are built side by side.
+_THREADS = 3
+
+
 @dataclass(frozen=True)
 class Inputs:
     """The events and tags of some streams, complete."""
@@ -38,6 +49,7 @@ class Inputs:
     events: DataFrame
     stream_tags: DataFrame
     files: list[str]  # of their units
+    is_small: bool  # so few rows that they are here, in the driver
 
 
 def build_pending(spark: SparkSession, lake: Lake) -> int | None:
@@ -67,35 +79,60 @@ def _touched(spark: SparkSession, lake: Lake, parts: dict[str, list[str]]) -> se
 
 
 def _build(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> None:
-    inputs = _inputs(spark, lake, units)
-    events, stream_tags = inputs.events.persist(), inputs.stream_tags.persist()
+    inputs = _settled(spark, _inputs(spark, lake, units))
+    events, stream_tags = inputs.events, inputs.stream_tags
+    kept: list[DataFrame] = [] if inputs.is_small else [events, stream_tags]
 
     def publish(table: str, rows: DataFrame) -> DataFrame:
+        """Into the lake; what comes back is for the tables that are made of it."""
+        if inputs.is_small:
+            found = rows.toArrow()
+            lake.replace_units(table, found, inputs.files)
+            return local_frame(spark, found, rows.schema)
         rows = rows.persist()
+        kept.append(rows)
         lake.replace_units(table, rows, inputs.files)
         return rows
 
     try:
-        windows = publish("stream_windows", stream_windows.build(events, stream_tags))
-        own_sessions = publish("sessions", sessions.build(events))
-        states = publish("destination_states", destination_states.build(events))
-        built = [
-            windows,
-            own_sessions,
-            states,
-            publish("gops", gops.build(stream_tags)),
-            publish("stream_health", stream_health.build(events, windows)),
-            publish("destination_health", destination_health.build(events, own_sessions, states)),
-            publish("audience", audience.build(own_sessions)),
-            publish("incidents", incidents.build(events, own_sessions, states)),
-            publish("recordings", recordings.build(events, stream_tags)),
-        ]
-        _build_relay_audit(spark, lake, units, inputs)
-        for rows in built:
-            rows.unpersist()
+        with quick_plans(spark) if inputs.is_small else nullcontext():
+            windows, own_sessions, states = _together(
+                lambda: publish("stream_windows", stream_windows.build(events, stream_tags)),
+                lambda: publish("sessions", sessions.build(events)),
+                lambda: publish("destination_states", destination_states.build(events)),
+            )
+            _together(
+                lambda: publish("incidents", incidents.build(events, own_sessions, states)),
+                lambda: _build_relay_audit(spark, lake, units, inputs),
+                lambda: publish("destination_health", destination_health.build(events, own_sessions, states)),
+                lambda: publish("stream_health", stream_health.build(events, windows)),
+                lambda: publish("audience", audience.build(own_sessions)),
+                lambda: publish("recordings", recordings.build(events, stream_tags)),
+                lambda: publish("gops", gops.build(stream_tags)),
+            )
     finally:
-        events.unpersist()
-        stream_tags.unpersist()
+        for rows in kept:
+            rows.unpersist()
+
+
+def _together(*works: Callable[[], Any]) -> list[Any]:
+    """All of them done; the first error if one fails."""
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return [work.result() for work in [threads.submit(work) for work in works]]
+
+
+def _settled(spark: SparkSession, inputs: Inputs) -> Inputs:
+    """The same rows, read once: fetched if they are few, else kept by the executors."""
+    events = fetch(inputs.events, MAX_SMALL_EVENTS)
+    stream_tags = None if events is None else fetch(inputs.stream_tags, MAX_SMALL_TAGS)
+    if events is None or stream_tags is None:
+        return Inputs(inputs.events.persist(), inputs.stream_tags.persist(), inputs.files, is_small=False)
+    return Inputs(
+        local_frame(spark, events, inputs.events.schema),
+        local_frame(spark, stream_tags, inputs.stream_tags.schema),
+        inputs.files,
+        is_small=True,
+    )
 
 
 def _build_relay_audit(spark: SparkSession, lake: Lake, units: Collection[Unit], inputs: Inputs) -> None:
@@ -104,14 +141,14 @@ def _build_relay_audit(spark: SparkSession, lake: Lake, units: Collection[Unit],
     beside = own | _beside(spark, lake, own)
     around = beside | _beside(spark, lake, beside)
     if around != own:
-        inputs = _inputs(spark, lake, around)
+        inputs = _settled(spark, _inputs(spark, lake, around))
     stream_tags = inputs.stream_tags
     if timeline.opened_files(inputs.events).select("node", "stream_id").distinct().count() < 2:
         # Nobody else's recording to compare with. Spark drops the comparison from the plan, most of whose time it is.
         stream_tags = stream_tags.where(F.lit(False))
-    rows = relay_audit.build(inputs.events, stream_tags)
     ids = sorted(unit.stream_id or "" for unit in beside)
-    lake.replace_units("relay_audit", rows.where(F.col("stream_id").isin(ids)), [file_of(unit) for unit in beside])
+    rows = relay_audit.build(inputs.events, stream_tags).where(F.col("stream_id").isin(ids))
+    lake.replace_units("relay_audit", rows.toArrow() if inputs.is_small else rows, [file_of(unit) for unit in beside])
 
 
 def _beside(spark: SparkSession, lake: Lake, units: set[Unit]) -> set[Unit]:
@@ -143,4 +180,4 @@ def _inputs(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> Inputs:
     tags = lake.read(spark, "tags").withColumn("file_name", timeline.file_name(F.col("path")))
     tags = tags.join(own_files, on="file_name", how="left_semi").drop("file_name")
     stream_tags = timeline.of_streams(events, tags).where(F.col("stream_id").isin(ids))
-    return Inputs(own, stream_tags, [file_of(unit) for unit in units])
+    return Inputs(own, stream_tags, [file_of(unit) for unit in units], is_small=False)

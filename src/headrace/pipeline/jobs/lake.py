@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -117,16 +118,13 @@ class Lake:
 
     # Silver and gold: a file for each stream ----------------------------------------------------------------------
 
-    def replace_units(self, table: str, rows: DataFrame, files: Iterable[str]) -> None:
+    def replace_units(self, table: str, rows: DataFrame | pa.Table, files: Iterable[str]) -> None:
         """Put rows in the place of those that these units' files had before."""
         directory = self.directory(table)
         stale = set(files)
         with self._temporary() as written:
-            keyed = rows.withColumn("_unit", _file_column())
-            keyed.repartition("_unit").write.partitionBy("_unit").parquet(str(written))
-            for folder in written.glob("_unit=*"):
-                (file,) = folder.glob("*.parquet")
-                name = folder.name.partition("=")[2]
+            write = _write_units if isinstance(rows, DataFrame) else _write_few_units
+            for name, file in write(rows, written):
                 os.replace(file, directory / f"{name}.parquet")
                 stale.discard(name)
         for name in stale:
@@ -234,6 +232,29 @@ def open_lake(root: Path, job: str) -> Iterator[Lake]:
         lake = Lake(root)
         lake.prepare()
         yield lake
+
+
+def _write_units(rows: DataFrame, directory: Path) -> Iterator[tuple[str, Path]]:
+    """A file for each unit, by the executors."""
+    keyed = rows.withColumn("_unit", _file_column())
+    keyed.repartition("_unit").write.partitionBy("_unit").parquet(str(directory))
+    for folder in directory.glob("_unit=*"):
+        (file,) = folder.glob("*.parquet")
+        yield folder.name.partition("=")[2], file
+
+
+def _write_few_units(rows: pa.Table, directory: Path) -> Iterator[tuple[str, Path]]:
+    """The same of rows that are here already."""
+    directory.mkdir()
+    keys = ("node", "stream_id", "stream")
+    places: dict[Unit, list[int]] = {}
+    for place, (node, stream_id, stream) in enumerate(zip(*(rows[key].to_pylist() for key in keys), strict=True)):
+        unit = Unit(node, stream_id, None if stream_id is not None else stream)
+        places.setdefault(unit, []).append(place)
+    for unit, own in places.items():
+        file = directory / f"{file_of(unit)}.parquet"
+        pq.write_table(rows.take(own), file)
+        yield file_of(unit), file
 
 
 def _sync(directory: Path) -> None:

@@ -26,6 +26,7 @@ from headrace.pipeline.jobs.build import build_pending
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.report import Say, describe
+from headrace.pipeline.jobs.small import quick_plans
 from headrace.pipeline.sources import events as event_source
 
 TRIGGER_S = 2.0  # finished event files come every three seconds
@@ -136,7 +137,8 @@ def _start(lake: Lake, feed: Feed, say: Say, *, is_once: bool) -> StreamingQuery
         query_id = json.loads((checkpoint / "metadata").read_text("utf-8"))["id"]
         prefix = f"stream-{query_id}-{feed.what}-"
         own = {"own_prefix": prefix} if feed.what == "tags" else {}
-        taken = feed.take_in(rows.sparkSession, lake, f"{prefix}{batch_id:09d}", rows, **own)
+        with quick_plans(rows.sparkSession):
+            taken = feed.take_in(rows.sparkSession, lake, f"{prefix}{batch_id:09d}", rows, **own)
         if taken.rows or taken.problems:
             say(describe(feed.what, taken.rows, taken.problems, time.monotonic() - began_s, batch_id))
 
