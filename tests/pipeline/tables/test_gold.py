@@ -172,6 +172,27 @@ def test_the_audit_adds_up_and_finds_holes_and_overlaps(spark: SparkSession) -> 
         assert told - row["overlap_messages"] == row["ingested"]
 
 
+def test_the_audit_tells_the_feeds_of_a_destination_apart(spark: SparkSession) -> None:
+    """Taken away at 400 and added again, served from the keyframe at 380."""
+
+    def told(start: int, stop: int, feed: str, seq: int) -> dict[str, Any]:
+        own = {"reader": "destination", "name": "far", "outcome": "delivered", "feed": feed}
+        return event("delivery", seq, seq, start=start, stop=stop, **own)
+
+    events = [
+        state("connected", 0, 1, feed="1"),
+        told(0, 400, "1", 2),
+        state("disconnected", 3, 3, feed="1"),
+        state("connected", 4, 4, feed="2"),
+        told(380, 1000, "2", 5),
+        event("stream_ended", 6, 6, reason="unpublished", position=1000),
+    ]
+    first, second = dicts(relay_audit.build(frame_of(spark, events), stream_tags_of(spark, [])).orderBy("feed"))
+    assert (first["feed"], first["delivered"], first["after_end"], first["overlaps"]) == ("1", 400, 600, 0)
+    assert (first["pending"], first["is_accounted"]) == (0, True)
+    assert (second["before_start"], second["delivered"], second["is_accounted"]) == (380, 620, True)
+
+
 def test_the_audit_compares_frames_with_the_far_ends_recording(spark: SparkSession) -> None:
     near = [tag(n, 40 * n, payload_digest=n) for n in range(10)] + [tag(99, 0, is_config=True)]
     order = (0, 1, 3, 2, 4, 4, 5, 6)  # 2 and 3 changed places, 4 came twice, 7 to 9 never

@@ -157,13 +157,15 @@ def test_a_destination_state_lasts_to_the_next_or_to_the_newest_event(spark: Spa
         state("connecting", 0, 1),
         state("waiting", 10, 2, error="no", error_class="refused"),
         state("connected", 1000, 3),
-        event("stream_ended", 5000, 4, reason="unpublished", position=9),
+        state("connected", 1500, 5, feed="n1.b.1/2", is_backup=True),  # added again while the other says goodbye
+        event("stream_ended", 5000, 6, reason="unpublished", position=9),
     ]
     rows = destination_states.build(frame_of(spark, events))
     assert rows.schema.simpleString() == destination_states.SCHEMA.simpleString()
-    wanted = ("seq", "state", "duration_ms", "is_last", "previous_state", "error_class")
-    assert [tuple(row.values()) for row in dicts(rows, *wanted)] == [
-        (1, "connecting", 10, False, None, None),
-        (2, "waiting", 990, False, "connecting", "refused"),
-        (3, "connected", 4000, True, "waiting", None),
+    wanted = ("seq", "state", "duration_ms", "is_last", "previous_state", "error_class", "is_backup")
+    assert [tuple(row.values()) for row in dicts(rows.orderBy("seq"), *wanted)] == [
+        (1, "connecting", 10, False, None, None, False),
+        (2, "waiting", 990, False, "connecting", "refused", False),
+        (3, "connected", 4000, True, "waiting", None, False),
+        (5, "connected", 3500, True, None, None, True),
     ]

@@ -35,6 +35,7 @@ from headrace.pipeline.tables import (
 _AROUND_MS = 120_000
 
 
+_REFUSED = ("play_refused", "publish_refused")  # of no stream: they belong to the name that was asked for
 # What is fetched rather than kept: half an hour of a few streams. Beyond it the executors do the work.
 MAX_SMALL_EVENTS = 50_000
 MAX_SMALL_TAGS = 200_000
@@ -66,7 +67,7 @@ def build_pending(spark: SparkSession, lake: Lake) -> int | None:
 
 def _touched(spark: SparkSession, lake: Lake, parts: dict[str, list[str]]) -> set[Unit]:
     new_events = lake.read(spark, "events", parts["events"])
-    has_unit = F.col("stream_id").isNotNull() | (F.col("type") == "play_refused")
+    has_unit = F.col("stream_id").isNotNull() | F.col("type").isin(*_REFUSED)
     touched = new_events.where(has_unit).select(*Unit.columns())
     # New tags are news of the stream they were recorded of. So is a file that a second stream claims: see timeline.
     all_opened = timeline.opened_files(lake.read(spark, "events"))
@@ -174,7 +175,7 @@ def _inputs(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> Inputs:
     ids = sorted({unit.stream_id for unit in units if unit.stream_id is not None})
     names = sorted({unit.stream for unit in units if unit.stream is not None})
     events = lake.read(spark, "events")
-    is_refused = F.col("stream_id").isNull() & (F.col("type") == "play_refused") & F.col("stream").isin(names)
+    is_refused = F.col("stream_id").isNull() & F.col("type").isin(*_REFUSED) & F.col("stream").isin(names)
     own = events.where(F.col("stream_id").isin(ids) | is_refused)
     own_files = timeline.opened_files(own).select("file_name").distinct()
     tags = lake.read(spark, "tags").withColumn("file_name", timeline.file_name(F.col("path")))

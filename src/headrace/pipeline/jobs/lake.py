@@ -48,7 +48,7 @@ CONDITIONS.update(
 
 
 class Unit(NamedTuple):
-    """What is rebuilt as a whole: a stream of a node, or the refused plays of a name."""
+    """What is rebuilt as a whole: a stream of a node, or what was refused of a name."""
 
     node: str
     stream_id: str | None

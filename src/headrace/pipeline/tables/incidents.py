@@ -97,7 +97,7 @@ def _losses(events: DataFrame) -> DataFrame:
 
 
 def _drops(states: DataFrame) -> DataFrame:
-    order = Window.partitionBy("node", "stream_id", "destination").orderBy("started_at", "seq")
+    order = Window.partitionBy("node", "stream_id", "destination", "feed").orderBy("started_at", "seq")
     after = order.rowsBetween(1, Window.unboundedFollowing)
     started_ms = F.unix_millis("started_at")
     connected_ms = F.first(F.when(F.col("state") == "connected", started_ms), ignorenulls=True).over(after)

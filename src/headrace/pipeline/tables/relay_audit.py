@@ -20,12 +20,14 @@ SCHEMA = table(
     ("stream_id", STRING, "of this stream alone"),
     ("reader", STRING, "destination or recorder"),
     ("name", STRING, "of the destination"),
+    ("feed", STRING, "which time that it was attached to the stream; empty in logs from before there were feeds"),
     ("is_final", BOOLEAN, "the stream has ended"),
-    ("ingested", LONG, "messages taken in = before_start + delivered + skipped + hole + pending - overlap"),
+    ("ingested", LONG, "messages taken in = before_start + delivered + skipped + hole + after_end + pending - overlap"),
     ("before_start", LONG, "messages from before the reader was there"),
     ("delivered", LONG, "messages"),
     ("skipped", LONG, "messages"),
     ("skipped_by_reason", COUNTS, "the same by reason"),
+    ("after_end", LONG, "messages from after the reader was taken away"),
     ("pending", LONG, "messages that nothing has been told of yet"),
     ("holes", LONG, "ranges between others that nothing was told of: events were lost"),
     ("hole_messages", LONG, "their messages"),
@@ -37,19 +39,25 @@ SCHEMA = table(
 )
 
 _STREAM = ["node", "stream_id"]
-_KEYS = [*_STREAM, "reader", "name"]
+_NAME = [*_STREAM, "reader", "name"]
+_KEYS = [*_NAME, "feed"]
 _INGEST = ("publisher_sample", "publish_stopped", "stream_ended")
 
 
 def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
+    events = events.withColumn("feed", F.coalesce("feed", F.lit("")))
     ingest = events.where(F.col("type").isin(*_INGEST)).groupBy(*_STREAM)
     ingested = ingest.agg(F.max("position").alias("told"), F.max(F.col("type") == "stream_ended").alias("is_final"))
-    far = far_end.build(events, stream_tags)
+    readers = _readers(events)
+    # A destination that was taken away and added again has several rows, and one far end that got a part from each.
+    single = readers.groupBy(*_NAME).agg(F.count(F.lit(1)).alias("feeds")).where("feeds = 1").drop("feeds")
+    far = far_end.build(events, stream_tags).withColumn("reader", F.lit("destination"))
+    far = far.join(single, on=_NAME, how="left_semi")
     rows = (
-        _readers(events)
-        .join(_ranges(events), on=_KEYS, how="left")
+        readers.join(_ranges(events), on=_KEYS, how="left")
         .join(ingested, on=_STREAM, how="left")
-        .join(far.withColumn("reader", F.lit("destination")), on=_KEYS, how="left")
+        .join(_taken_away(events), on=_KEYS, how="left")
+        .join(far, on=_NAME, how="left")
     )
     zeros = ("before_start", "reached", "delivered", "hole_messages", "holes", "overlaps", "overlap_messages")
     rows = rows.withColumns({name: F.coalesce(name, F.lit(0)) for name in zeros})
@@ -62,7 +70,11 @@ def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
             "skipped_by_reason": F.coalesce("skipped_by_reason", F.create_map().cast(COUNTS)),
         }
     )
-    rows = rows.withColumn("pending", F.col("ingested") - F.col("reached"))
+    untold = F.col("ingested") - F.col("reached")
+    is_gone = F.coalesce("is_gone", F.lit(False))
+    rows = rows.withColumns(
+        {"after_end": F.when(is_gone, untold).otherwise(0), "pending": F.when(is_gone, 0).otherwise(untold)}
+    )
     is_whole = (F.col("holes") == 0) & (F.col("overlaps") == 0)
     rows = rows.withColumns(
         {
@@ -79,9 +91,18 @@ def _readers(events: DataFrame) -> DataFrame:
     """Those that proved something, and destinations that never came so far."""
     proving = events.where("type = 'delivery'").select(*_KEYS, "stream")
     trying = events.where("type = 'destination_state'").select(
-        *_STREAM, F.lit("destination").alias("reader"), F.col("destination").alias("name"), "stream"
+        *_STREAM, F.lit("destination").alias("reader"), F.col("destination").alias("name"), "feed", "stream"
     )
     return proving.unionByName(trying).distinct()
+
+
+def _taken_away(events: DataFrame) -> DataFrame:
+    """Feeds that said goodbye: what they had to tell has been told."""
+    states = events.where("type = 'destination_state'").withColumns(
+        {"reader": F.lit("destination"), "name": F.col("destination")}
+    )
+    newest = F.max_by("state", F.struct("boot", "seq"))
+    return states.groupBy(*_KEYS).agg((newest == "disconnected").alias("is_gone"))
 
 
 def _ranges(events: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Silver `sessions`: each publish and each play from its start to its end, and each play that was refused."""
+"""Silver `sessions`: each publish and each play from its start to its end, and each that was refused."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from headrace.pipeline.tables.counts import sum_by_reason
 SCHEMA = table(
     ("node", STRING, "the node that served it"),
     ("stream", STRING, "app/name"),
-    ("stream_id", STRING, "of this stream alone; null if the play was refused"),
-    ("kind", STRING, "publish, play, or refused"),
+    ("stream_id", STRING, "of this stream alone; null if it was refused"),
+    ("kind", STRING, "publish, play, refused (a play) or publish_refused"),
     ("conn", STRING, "the connection"),
-    ("viewer", STRING, "keyed hash of the address; null for publish"),
+    ("viewer", STRING, "keyed hash of the address; null for a publish that was granted"),
     ("first_seq", LONG, "sequence number of its first event; with node and boot the key"),
     ("boot", STRING, "the server's start"),
     ("started_at", TIMESTAMP, "publish or play granted, or refused"),
@@ -24,18 +24,20 @@ SCHEMA = table(
     ("duration_ms", LONG, "up to its end, or to its newest event"),
     ("reason", STRING, "why it ended, or was refused"),
     ("is_resumed", BOOLEAN, "a publisher that came back within the grace period"),
-    ("first_keyframe_ms", LONG, "play command to first keyframe sent; null: none, or not ended yet"),
+    ("first_keyframe_ms", LONG, "play command to first keyframe sent; null: none so far"),
     ("messages", LONG, "received from a publisher, sent to a player"),
     ("bytes", LONG, "media payload of a publisher, all bytes sent to a player"),
     ("dropped", COUNTS, "messages that a player skipped, by reason"),
     ("blocked_ms", LONG, "time of samples in which a player's socket took nothing"),
 )
 
-_STARTS = ("publish_started", "play_started", "play_refused")
+_REFUSED = ("play_refused", "publish_refused")
+_STARTS = ("publish_started", "play_started", *_REFUSED)
 _SAMPLES = ("publisher_sample", "subscriber_sample")
 _STOPS = ("publish_stopped", "play_stopped")
 _KINDS = {"publish_started": "publish", "publisher_sample": "publish", "publish_stopped": "publish"}
 _KINDS |= {"play_started": "play", "subscriber_sample": "play", "play_stopped": "play", "play_refused": "refused"}
+_KINDS |= {"publish_refused": "publish_refused"}
 
 
 def build(events: DataFrame) -> DataFrame:
@@ -44,6 +46,7 @@ def build(events: DataFrame) -> DataFrame:
     order = Window.partitionBy("node", "boot", "stream", "stream_id", "kind", "conn").orderBy("seq")
     until_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     is_start, is_stop = F.col("type").isin(*_STARTS), F.col("type").isin(*_STOPS)
+    is_refused = F.col("type").isin(*_REFUSED)
     numbered = own.withColumn("number", F.sum(is_start.cast("int")).over(until_here))
     # The end says the totals; while there is none, samples add up to them.
     sampled_bytes = F.coalesce("bytes", F.col("video_bytes") + F.col("audio_bytes"))
@@ -55,12 +58,12 @@ def build(events: DataFrame) -> DataFrame:
         F.max("time_ms").alias("seen_ms"),
         F.max(F.when(is_stop, F.col("time_ms"))).alias("stopped_ms"),
         F.max(F.when(is_stop, F.col("duration_ms"))).alias("told_ms"),
-        F.max(F.when(is_stop | (F.col("kind") == "refused"), F.col("reason"))).alias("reason"),
+        F.max(F.when(is_stop | is_refused, F.col("reason"))).alias("reason"),
         F.max("resumed").alias("is_resumed"),
         F.max("first_keyframe_ms").alias("first_keyframe_ms"),
         F.coalesce(F.max("messages_total"), F.sum("messages"), F.lit(0)).alias("messages"),
         F.coalesce(F.max("bytes_total"), F.sum(sampled_bytes), F.lit(0)).alias("bytes"),
-        (~is_over & (F.max("kind") != "refused")).alias("is_open"),
+        (~is_over & ~F.max(is_refused)).alias("is_open"),
         sum_by_reason("dropped"),
         F.coalesce(F.sum(F.when(F.col("blocked"), F.col("interval_ms"))), F.lit(0)).alias("blocked_ms"),
     )
