@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from headrace.pipeline.schema import LONG, STRING
+from headrace.pipeline.tables import timeline
 
 COLUMNS = (
     ("far_candidates", LONG, "streams elsewhere in the lake with the same frames; compared only if there is 1"),
@@ -39,7 +40,7 @@ _AROUND_MS = 10_000  # how far apart the clocks of two nodes may be. The same fi
 
 def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
     """A row per destination that has a candidate: node, stream_id, name, and COLUMNS."""
-    frames = stream_tags.where("kind in ('audio', 'video') and not coalesce(is_config, false)")
+    frames = timeline.frames_of(stream_tags)
     near = frames.join(_relayed(events), on=_NEAR, how="left_semi")
     far = frames.withColumns({"far_node": F.col("node"), "far_stream": F.col("stream"), "far_id": F.col("stream_id")})
     pairs = _pairs(near.join(_lives(events), on=_NEAR, how="inner"), far)

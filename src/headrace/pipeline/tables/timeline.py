@@ -44,9 +44,14 @@ def of_streams(events: DataFrame, tags: DataFrame) -> DataFrame:
     return tags.drop("stream").join(owned.where("claims = 1").drop("claims"), on="path", how="inner")
 
 
+def frames_of(stream_tags: DataFrame) -> DataFrame:
+    """The audio and video frames. Tags that were taken in before is_frame was there are judged by is_config."""
+    return stream_tags.where("kind in ('audio', 'video') and coalesce(is_frame, not is_config, true)")
+
+
 def with_media_time(stream_tags: DataFrame) -> DataFrame:
     """The audio and video frames with media_ms since the stream's first, step_ms since the one before, is_jump."""
-    frames = stream_tags.where("kind in ('audio', 'video') and not coalesce(is_config, false)")
+    frames = frames_of(stream_tags)
     order = Window.partitionBy("node", "stream_id").orderBy("opened_seq", "path", "byte_offset")
     step_ms = signed_step_ms(F.col("timestamp_ms"), F.lag("timestamp_ms").over(order))
     steps = frames.withColumn("step_ms", F.coalesce(step_ms, F.lit(0)))

@@ -70,6 +70,7 @@ def test_a_row_holds_what_its_tag_says() -> None:
         "codec": "h264",
         "is_keyframe": True,
         "is_config": False,
+        "is_frame": True,
         "payload_digest": signed_digest(AVC_KEYFRAME),
         "payload": AVC_KEYFRAME,
     }
@@ -95,6 +96,7 @@ def test_the_digest_of_nothing_is_that_of_the_specification() -> None:
 def test_rows_are_filtered_before_their_columns_are_made() -> None:
     assert [row["tag_index"] for row in rows(RowFilter(frozenset({"video"})))] == [1, 2]
     assert [row["tag_index"] for row in rows(RowFilter(flags={"is_config": True}))] == [1]
+    assert [row["tag_index"] for row in rows(RowFilter(flags={"is_frame": True}))] == [2, 3]
     keyframes = rows(RowFilter(frozenset({"video", "audio"}), {"is_keyframe": True, "is_config": False}))
     assert [row["payload"] for row in keyframes] == [AVC_KEYFRAME]
     assert rows(RowFilter(frozenset({"smell"}))) == []

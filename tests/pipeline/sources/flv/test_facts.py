@@ -20,6 +20,7 @@ class Fact(NamedTuple):
     is_keyframe: bool = False
     is_config: bool = False
     composition_ms: int | None = None
+    is_frame: bool = False
 
 
 PAYLOADS: list[tuple[str, int, str, Fact]] = [
@@ -27,33 +28,48 @@ PAYLOADS: list[tuple[str, int, str, Fact]] = [
     ("empty video", VIDEO, "", Fact(None)),
     ("empty audio", AUDIO, "", Fact(None)),
     ("AVC config", VIDEO, "17 00 000000 0164", Fact("h264", is_config=True, composition_ms=0)),
-    ("AVC keyframe", VIDEO, "17 01 000050 65", Fact("h264", is_keyframe=True, composition_ms=80)),
-    ("AVC frame shown before it is decoded", VIDEO, "27 01 fffff6 41", Fact("h264", composition_ms=-10)),
+    ("AVC keyframe", VIDEO, "17 01 000050 65", Fact("h264", is_keyframe=True, composition_ms=80, is_frame=True)),
+    ("AVC frame shown before it is decoded", VIDEO, "27 01 fffff6 41", Fact("h264", composition_ms=-10, is_frame=True)),
     ("AVC end of sequence is no keyframe", VIDEO, "17 02 000000", Fact("h264", composition_ms=0)),
     ("cut AVC header", VIDEO, "17 01 00", Fact(None)),
     ("AVC packet type 3", VIDEO, "17 03 000000", Fact(None)),
-    ("HEVC of Chinese CDNs", VIDEO, "1c 01 000005 26", Fact("hevc", is_keyframe=True, composition_ms=5)),
-    ("Sorenson keyframe", VIDEO, "12 00", Fact("sorenson_h263", is_keyframe=True, composition_ms=0)),
+    ("HEVC of Chinese CDNs", VIDEO, "1c 01 000005 26", Fact("hevc", is_keyframe=True, composition_ms=5, is_frame=True)),
+    ("Sorenson keyframe", VIDEO, "12 00", Fact("sorenson_h263", is_keyframe=True, composition_ms=0, is_frame=True)),
     ("a command", VIDEO, "57 00", Fact("h264", composition_ms=0)),
-    ("an unknown codec id", VIDEO, "19 00", Fact("unknown(9)", is_keyframe=True, composition_ms=0)),
+    ("an unknown codec id", VIDEO, "19 00", Fact("unknown(9)", is_keyframe=True, composition_ms=0, is_frame=True)),
     ("Enhanced HEVC config", VIDEO, "90 68766331 01", Fact("hevc", is_config=True, composition_ms=0)),
-    ("Enhanced HEVC with time", VIDEO, "a1 68766331 000028 02", Fact("hevc", composition_ms=40)),
+    ("Enhanced HEVC with time", VIDEO, "a1 68766331 000028 02", Fact("hevc", composition_ms=40, is_frame=True)),
     ("Enhanced HEVC, time cut off", VIDEO, "a1 68766331 0000", Fact(None)),
-    ("Enhanced HEVC without time", VIDEO, "93 68766331 26", Fact("hevc", is_keyframe=True, composition_ms=0)),
-    ("Enhanced AV1 keyframe", VIDEO, "91 61763031 0a", Fact("av1", is_keyframe=True, composition_ms=0)),
+    (
+        "Enhanced HEVC without time",
+        VIDEO,
+        "93 68766331 26",
+        Fact("hevc", is_keyframe=True, composition_ms=0, is_frame=True),
+    ),
+    ("Enhanced AV1 keyframe", VIDEO, "91 61763031 0a", Fact("av1", is_keyframe=True, composition_ms=0, is_frame=True)),
     ("Enhanced metadata", VIDEO, "d4 68766331 02", Fact("hevc", composition_ms=0)),
-    ("a FourCC of tomorrow", VIDEO, "91 7a7a3939 00", Fact("zz99", is_keyframe=True, composition_ms=0)),
-    ("a track of several", VIDEO, "96 01 61766331 00 00000a 65", Fact("h264", is_keyframe=True, composition_ms=10)),
-    ("a keyframe of a side track", VIDEO, "96 01 61766331 01 000000 65", Fact("h264", composition_ms=0)),
-    ("ModEx before a frame", VIDEO, "97 02 000001 01 61763031 0a", Fact("av1", is_keyframe=True, composition_ms=0)),
+    ("a FourCC of tomorrow", VIDEO, "91 7a7a3939 00", Fact("zz99", is_keyframe=True, composition_ms=0, is_frame=True)),
+    (
+        "a track of several",
+        VIDEO,
+        "96 01 61766331 00 00000a 65",
+        Fact("h264", is_keyframe=True, composition_ms=10, is_frame=True),
+    ),
+    ("a keyframe of a side track", VIDEO, "96 01 61766331 01 000000 65", Fact("h264", composition_ms=0, is_frame=True)),
+    (
+        "ModEx before a frame",
+        VIDEO,
+        "97 02 000001 01 61763031 0a",
+        Fact("av1", is_keyframe=True, composition_ms=0, is_frame=True),
+    ),
     ("AAC config", AUDIO, "af 00 1210", Fact("aac", is_config=True)),
-    ("AAC frame", AUDIO, "af 01 21", Fact("aac")),
+    ("AAC frame", AUDIO, "af 01 21", Fact("aac", is_frame=True)),
     ("AAC packet type 2", AUDIO, "af 02", Fact(None)),
     ("AAC cut", AUDIO, "af", Fact(None)),
-    ("MP3", AUDIO, "2f ff", Fact("mp3")),
+    ("MP3", AUDIO, "2f ff", Fact("mp3", is_frame=True)),
     ("Enhanced Opus config", AUDIO, "90 4f707573 4f", Fact("opus", is_config=True)),
     ("Enhanced channel map", AUDIO, "94 4f707573 00", Fact("opus", is_config=True)),
-    ("Enhanced Opus frame", AUDIO, "91 4f707573 00", Fact("opus")),
+    ("Enhanced Opus frame", AUDIO, "91 4f707573 00", Fact("opus", is_frame=True)),
     ("Enhanced audio cut", AUDIO, "91 4f70", Fact(None)),
 ]
 
@@ -74,6 +90,7 @@ def _one(facts: Facts, row: int) -> Fact:
         bool(facts.is_keyframe[row]),
         bool(facts.is_config[row]),
         int(facts.composition_ms[row]) if facts.has_composition[row] else None,
+        bool(facts.is_frame[row]),
     )
 
 
@@ -86,7 +103,7 @@ def by_media(type_id: int, payload: bytes) -> Fact:
         return Fact(None)
     is_keyframe = packet.flags & (media.KEYFRAME | media.SIDE_TRACK) == media.KEYFRAME
     composition_ms = packet.composition_ms if isinstance(packet, media.VideoPacket) else None
-    return Fact(packet.codec, is_keyframe, packet.is_config, composition_ms)
+    return Fact(packet.codec, is_keyframe, packet.is_config, composition_ms, bool(packet.flags & media.FRAME))
 
 
 @pytest.mark.parametrize(("type_id", "payload", "fact"), [case[1:] for case in PAYLOADS], ids=[c[0] for c in PAYLOADS])

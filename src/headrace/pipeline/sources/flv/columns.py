@@ -32,7 +32,7 @@ class RowFilter:
     """Which tags are wanted, by facts that cost nothing. Empty wants all."""
 
     kinds: frozenset[str] | None = None
-    flags: dict[str, bool] = field(default_factory=dict)  # is_keyframe, is_config
+    flags: dict[str, bool] = field(default_factory=dict)  # is_keyframe, is_config, is_frame
 
     def mask(self, facts: Facts) -> Flags | None:
         masks = [getattr(facts, name) == value for name, value in self.flags.items()]
@@ -116,6 +116,9 @@ class _Rows:
 
     def is_config(self) -> Any:
         return _flags(self._facts.is_config[self._keep])
+
+    def is_frame(self) -> Any:
+        return _flags(self._facts.is_frame[self._keep])
 
     def payload_digest(self) -> Any:
         digest = xxhash.xxh3_64_intdigest

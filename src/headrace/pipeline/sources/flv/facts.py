@@ -1,4 +1,4 @@
-"""What the first bytes of payloads say, for many tags at a time: codec, keyframe, configuration, composition time.
+"""What the first bytes of payloads say, for many tags at a time: codec, (key)frame, configuration, composition time.
 
 Owns no rule of its own: every answer is the one of `protocol.media`, which is asked itself where a payload is not one
 of the plain shapes (ModEx, multitrack, commands, unknown FourCCs). Plain are legacy FLV (10.1, E.4.2 and E.4.3) and
@@ -46,6 +46,7 @@ class Facts:
     names: list[str]
     is_keyframe: Flags
     is_config: Flags
+    is_frame: Flags
     composition_ms: Numbers
     has_composition: Flags
 
@@ -64,6 +65,7 @@ def read_facts(tags: Tags) -> Facts:
         names=list(_NAMES),
         is_keyframe=np.zeros(len(size), bool),
         is_config=np.zeros(len(size), bool),
+        is_frame=np.zeros(len(size), bool),
         composition_ms=np.zeros(len(size), np.int64),
         has_composition=np.zeros(len(size), bool),
     )
@@ -95,6 +97,7 @@ def _read_video(facts: Facts, payload: Any1D, is_video: Flags) -> Flags:
 
     facts.codec[is_plain] = np.where(is_enhanced, ex_codec, _LEGACY_VIDEO + low)[is_plain]
     is_frame = (is_whole_avc & (packet == 1)) | is_other | (is_ex & ((low == 1) | (low == 3)))
+    facts.is_frame[:] |= is_frame
     facts.is_keyframe[:] |= is_frame & (frame_type == 1)
     facts.is_config[:] |= (is_whole_avc & (packet == 0)) | (is_ex & ((low == 0) | (low == 5)))
     facts.has_composition[is_plain] = True
@@ -114,6 +117,7 @@ def _read_audio(facts: Facts, payload: Any1D, is_audio: Flags) -> Flags:
     is_plain: Flags = is_aac | is_other | is_ex
     facts.codec[is_plain] = np.where(is_ex, ex_codec, _LEGACY_AUDIO + sound_format)[is_plain]
     facts.is_config[:] |= (is_aac & (packet == 0)) | (is_ex & ((low == 0) | (low == 4)))
+    facts.is_frame[:] |= (is_aac & (packet == 1)) | is_other | (is_ex & (low == 1))
     return is_plain
 
 
@@ -133,6 +137,7 @@ def _read_closely(facts: Facts, row: int, payload: bytes) -> None:
     # As the log has it: nobody can start at a keyframe of a side track alone.
     facts.is_keyframe[row] = packet.is_keyframe and not packet.flags & media.SIDE_TRACK
     facts.is_config[row] = packet.is_config
+    facts.is_frame[row] = bool(packet.flags & media.FRAME)
 
 
 def _fourcc(payload: Any1D) -> Numbers:

@@ -12,8 +12,8 @@ from headrace.pipeline.sources.flv.columns import RowFilter
 from headrace.pipeline.sources.flv.names import stream_of
 from headrace.pipeline.sources.flv.schema import PROBLEMS
 
-_NEVER_NULL = frozenset({"path", "file", "stream", "kind", "is_keyframe", "is_config", "byte_offset", "size_bytes"})
-_FLAGS = ("is_keyframe", "is_config")
+_FLAGS = ("is_keyframe", "is_config", "is_frame")
+_NEVER_NULL = frozenset({"path", "file", "stream", "kind", *_FLAGS, "byte_offset", "size_bytes"})
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,9 @@ TAG_SCHEMA = StructType(
         _column("codec", StringType(), "of the first track; null for script data and what does not tell"),
         _column("is_keyframe", BooleanType(), "a picture can start here"),
         _column("is_config", BooleanType(), "a codec's sequence header"),
+        _column(
+            "is_frame", BooleanType(), "coded audio or video; false for headers, metadata, ends and what does not tell"
+        ),
         _column("payload_digest", LongType(), "XXH3-64, as a signed number: from 2^63 on less 2^64"),
     ]
 )
