@@ -12,10 +12,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # What `make run` starts: make run ARGS="-listen :1940 -log-level debug"
-ARGS ?= -listen :1935 -record-all -http-status :8080
+ARGS ?= -listen :1935 -record-all -http-status :8080 -pipeline on
 # What `make test` runs: make test TESTS=tests/unit PYTEST_ARGS="-k cli -x". Only a run of everything is held
 # to the coverage that pyproject.toml asks for; COVERAGE= measures nothing.
-TESTS ?= tests -m "not spark"
+TESTS ?= tests
 PYTEST_ARGS ?=
 COVERAGE ?= --cov --cov-report=term $(if $(filter command environment,$(origin TESTS))$(PYTEST_ARGS),--cov-fail-under=0)
 # Two processes halve the time, most of which is spent waiting for media to arrive. JOBS=0 runs everything in one.
@@ -36,18 +36,19 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
 		printf '%-16s %s\n' "$$target" "$$text"; done
 
-install: $(VENV)/.run-installed ## make .venv with the server in it: .venv/bin/rtmp-server
+install: $(VENV)/.run-installed ## make .venv with the server and the pipeline in it: .venv/bin/rtmp-server
 	@echo 'Installed: $(BIN)/rtmp-server'
 
-run: $(VENV)/.run-installed ## start the server; make run ARGS="-listen :1940"
+run: $(VENV)/.run-installed ## start the server and the pipeline; make run ARGS="-listen :1940"
 	@exec $(BIN)/rtmp-server $(ARGS)
 
+# Those that need Spark by themselves: a JVM beside tests that wait for media makes both slow on two cores.
 test: $(VENV)/.test-installed ## run the tests, with coverage; make test TESTS=tests/unit COVERAGE=
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(COVERAGE) $(PYTEST_ARGS) $(TESTS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(COVERAGE) -m 'not spark' $(PYTEST_ARGS) $(TESTS)
+	$(if $(filter command environment,$(origin TESTS)),,$(MAKE) test-spark)
 
-# By themselves: a JVM beside tests that wait for media makes both slow on two cores.
-test-spark: $(VENV)/.test-installed ## run the pipeline's tests that need Spark
-	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) tests/pipeline
+test-spark: $(VENV)/.test-installed ## run only those that need Spark
+	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) tests/pipeline tests/integration/test_pipeline.py
 
 check: $(VENV)/.test-installed ## format, lint and types, changing nothing
 	$(BIN)/ruff format --check .
@@ -62,7 +63,7 @@ lock: $(VENV)/.made ## write requirements/*.txt again; make lock UPGRADE=1 takes
 	@test -x $(VENV)/lock/bin/uv || $(PYTHON) -m venv $(VENV)/lock
 	$(VENV)/lock/bin/python -m pip --disable-pip-version-check install --quiet 'uv==$(UV_VERSION)'
 	$(LOCK) --extra pipeline --group test -o requirements/test.txt
-	$(LOCK) --group build -c requirements/test.txt -o requirements/run.txt
+	$(LOCK) --extra pipeline --group build -c requirements/test.txt -o requirements/run.txt
 
 clean: ## remove the environment and everything that was generated
 	rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist htmlcov

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 from headrace import __version__, logs
+from headrace.companion import Companion
 from headrace.control import Control
 from headrace.errors import ConfigError
 from headrace.logs import get_logger
@@ -30,11 +31,14 @@ from headrace.units import without_key
 _RECORDINGS_CLOSE_S = 2.0
 _SESSIONS_CLOSE_S = 2.0
 _EVENTS_CLOSE_S = 0.5
+_PIPELINE_CLOSE_S = 1.0
 
 
 def run(options: ServeOptions) -> int:
     """Serve until SIGTERM or Ctrl-C; the exit status. ConfigError before anything is started."""
     destinations = _destinations(options)
+    if options.pipeline and not options.telemetry:
+        raise ConfigError("-pipeline: found on with -telemetry off, expected -telemetry on: tables are made of events")
     logs.configure(options.log_level, options.log_format)
     _hide_arguments()
     _raise_descriptor_limit()
@@ -98,12 +102,15 @@ async def _serve(options: ServeOptions, destinations: list[DestinationConfig]) -
             event_log.close(_EVENTS_CLOSE_S)
         return 1
     log.info("Listening", addresses=addresses, version=__version__)
+    companion = await Companion.start(options.data_dir, options.record_dir) if options.pipeline else None
 
     await stop.wait()
     log.info("Shutting down")
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)  # a second Ctrl-C does not wait
     closing = [loop.create_task(server.close()), loop.create_task(relay.close())]
+    if companion is not None:
+        closing.append(loop.create_task(companion.close(_PIPELINE_CLOSE_S)))
     if http is not None:
         closing.append(loop.create_task(http.close()))
     await asyncio.wait(closing, timeout=_SESSIONS_CLOSE_S)

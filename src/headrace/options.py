@@ -74,6 +74,9 @@ class ServeOptions:
     telemetry: bool = True
     """Write the event log."""
 
+    pipeline: bool = False
+    """Run the data pipeline beside the server."""
+
     store_addresses: bool = False
     """Keep viewers' addresses in the event log instead of a keyed hash of each."""
 
@@ -379,6 +382,14 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         kind=_on_or_off(),
         default="on",
         help="The event log: what happened, a sample a second, and what each destination got. on or off.",
+    ),
+    Flag(
+        name="pipeline",
+        group="Telemetry",
+        fields=("pipeline",),
+        kind=_on_or_off(),
+        default="off",
+        help="The data pipeline beside the server, which makes tables of events and recordings. on or off.",
     ),
     Flag(
         name="store-addresses",

@@ -223,12 +223,15 @@ class Stage:
         """Something else to be closed before the processes are ended: a socket, a mount."""
         self._closers.append(close)
 
+    def servers(self) -> list[ServerProcess]:
+        return [child for child in self._children if isinstance(child, ServerProcess)]
+
     # The curtain ----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         for close in reversed(self._closers):
             close()
-        servers = [child for child in self._children if isinstance(child, ServerProcess)]
+        servers = self.servers()
         for child in self._children:
             if child not in servers:
                 child.close()

@@ -48,7 +48,7 @@ def test_every_flag_works_with_one_dash_or_two(dashes: str) -> None:
     words += ["record-dir", "tapes", "segment-duration", "30s", "chunk-size", "4096"]
     words += ["publisher-grace", "0", "max-lag", "2500ms", "relay-to", "rtmp://far/live", "relay-config", "far.json"]
     words += ["http-status", "0.0.0.0:8080", "api-token", "correct-horse-battery", "data-dir", "lake"]
-    words += ["telemetry", "off", "store-addresses", "true"]
+    words += ["telemetry", "off", "store-addresses", "true", "pipeline", "on"]
     argv = [dashes + word if position % 2 == 0 else word for position, word in enumerate(words)]
     assert {word.lstrip("-") for word in argv[::2]} == {flag.name for flag in SERVE_FLAGS}
     assert parse_serve_options(argv) == ServeOptions(
@@ -70,6 +70,7 @@ def test_every_flag_works_with_one_dash_or_two(dashes: str) -> None:
         data_dir=Path("lake"),
         telemetry=False,
         store_addresses=True,
+        pipeline=True,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import signal
 import sys
 import threading
@@ -18,10 +19,7 @@ from typing import NoReturn
 
 from headrace.errors import HeadraceError
 
-# A micro-batch is a few rows through many plans: compiling each of them, and planning it anew after every stage, takes
-# longer than the rows do.
-_STREAM_CONF = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
-
+_NICE = 10
 _NEEDED = ("pyspark", "pyarrow", "numpy", "xxhash", "pandas")
 
 
@@ -49,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     from headrace.pipeline.jobs import batch, streaming
     from headrace.pipeline.jobs.lake import open_lake
     from headrace.pipeline.jobs.report import say_to_stdout
-    from headrace.pipeline.session import make_session
+    from headrace.pipeline.session import is_local, make_session
 
     data_dirs = options.data_dir or [Path("data")]
     record_dirs = options.record_dir or [Path("recordings")]
@@ -57,8 +55,9 @@ def _run(options: argparse.Namespace) -> int:
     places = [path.absolute() for path in data_dirs], [path.absolute() for path in record_dirs]
     # The lock first: a second job is told so at once, without waiting for a JVM.
     with open_lake(lake_dir, f"headrace pipeline {options.job}") as lake:
-        conf = _STREAM_CONF if options.job == "run" else None
-        spark = make_session(f"headrace {options.job}", master=options.master, conf=conf)
+        if options.job == "run" and is_local(options.master):
+            os.nice(_NICE)  # the JVM inherits it: the server beside us has the machine first
+        spark = make_session(f"headrace {options.job}", master=options.master)
         try:
             if options.job == "batch":
                 wanted = batch.Range(options.from_time, options.to_time)
@@ -67,10 +66,18 @@ def _run(options: argparse.Namespace) -> int:
                 stop = threading.Event()
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, lambda *_: stop.set())
+                if options.until_eof:
+                    threading.Thread(target=_stop_at_eof, args=(stop,), daemon=True).start()
                 streaming.run(spark, lake, *places, say_to_stdout, is_once=options.once, stop=stop)
         finally:
             spark.stop()
     return 0
+
+
+def _stop_at_eof(stop: threading.Event) -> None:
+    while sys.stdin.buffer.read(1 << 16):
+        pass
+    stop.set()
 
 
 class _UsageError(Exception):
@@ -87,6 +94,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     jobs = parser.add_subparsers(dest="job", required=True, metavar="run|batch")
     run = jobs.add_parser("run", help="follow the server: tables are seconds behind", allow_abbrev=False)
     run.add_argument("--once", action="store_true", help="take in what is there now, then end")
+    run.add_argument("--until-eof", action="store_true", help="end when standard input does, as with a server's life")
     batch = jobs.add_parser("batch", help="take in what is there, or a part of it, and end", allow_abbrev=False)
     form = "as 2026-01-31 or 2026-01-31T18:00, UTC unless it says otherwise"
     batch.add_argument("--from", dest="from_time", type=_time, metavar="TIME", help=f"only from here on, {form}")

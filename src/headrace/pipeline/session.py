@@ -62,20 +62,25 @@ def make_session(
     settings = {**_CONF, "spark.sql.shuffle.partitions": str(shuffle_partitions)}
     if remote is not None:
         return _connect(app_name, remote, {**settings, **(conf or {})})
-    is_local = _LOCAL.fullmatch(master) is not None
-    _prepare_environment(cache_dir or user_cache_dir(os.environ), is_local=is_local)
+    is_here = is_local(master)
+    _prepare_environment(cache_dir or user_cache_dir(os.environ), is_local=is_here)
     builder = SparkSession.builder.appName(app_name).master(master)
-    for key, value in {**settings, **_machine_settings(is_local), **(conf or {})}.items():
+    for key, value in {**settings, **_machine_settings(is_here), **(conf or {})}.items():
         if key == "spark.driver.extraJavaOptions":
-            value = f"{_java_options(is_local)} {value}"
+            value = f"{_java_options(is_here)} {value}"
         builder = builder.config(key, value)
     if not conf or "spark.driver.extraJavaOptions" not in conf:
-        builder = builder.config("spark.driver.extraJavaOptions", _java_options(is_local))
+        builder = builder.config("spark.driver.extraJavaOptions", _java_options(is_here))
     session = builder.getOrCreate()
-    if not is_local:
+    if not is_here:
         session.sparkContext.addPyFile(str(pack_package(_temporary_directory())))
     register(session)
     return session
+
+
+def is_local(master: str) -> bool:
+    """Whether everything runs in this process's own JVM."""
+    return _LOCAL.fullmatch(master) is not None
 
 
 def pack_package(directory: Path) -> Path:

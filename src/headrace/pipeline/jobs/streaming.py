@@ -34,6 +34,7 @@ _LOOK_S = 0.2
 # A machine that is too busy to start a Python worker in ten seconds makes a query fail. It goes on from its checkpoint.
 MAX_FAILURES = 5
 _RESTART_S = 2.0
+_BEGIN_S = 120.0
 
 CONDITIONS["QUERY_FAILED"] = "the stream of {what} failed: {reason}"
 
@@ -69,10 +70,11 @@ def run(
     stop = stop or threading.Event()
     queries: list[FollowedQuery] = []
     try:
-        queries.extend(
-            FollowedQuery(feed, partial(_start, lake, feed, say, is_once=is_once), say)
-            for feed in _feeds(spark, data_dirs, record_dirs)
-        )
+        for feed in _feeds(spark, data_dirs, record_dirs):
+            query = FollowedQuery(feed, partial(_start, lake, feed, say, is_once=is_once), say)
+            queries.append(query)
+            # One after the other: each starts a Python process, which on a busy machine must not take ten seconds.
+            query.wait_begun(stop)
         while not stop.is_set():
             are_active = [query.is_active(stop) for query in queries]
             if not _build(spark, lake, say):
@@ -85,7 +87,7 @@ def run(
 
 
 class FollowedQuery:
-    """A query that is started again when it fails, a few times."""
+    """A query that is started again when it fails, a few times in a row."""
 
     def __init__(self, feed: Feed, start: Callable[[], StreamingQuery], say: Say) -> None:
         self._feed = feed
@@ -94,6 +96,18 @@ class FollowedQuery:
         self._failures = 0
         self._query = start()
 
+    def wait_begun(self, stop: threading.Event) -> None:
+        """Until its first batch is done or it has looked and found nothing, or it has ended."""
+        end_s = time.monotonic() + _BEGIN_S
+        while time.monotonic() < end_s and not stop.is_set():
+            if not self.is_active(stop) or self._query.lastProgress is not None or self._is_waiting():
+                return
+            stop.wait(_LOOK_S)
+
+    def _is_waiting(self) -> bool:
+        status: dict[str, Any] = self._query.status
+        return not status["isTriggerActive"] and status["message"].startswith("Waiting")
+
     def is_active(self, stop: threading.Event) -> bool:
         """False if it has done all it was started for. Raises PipelineError if it fails again and again."""
         if self._query.isActive:
@@ -101,6 +115,8 @@ class FollowedQuery:
         error = self._query.exception()
         if error is None:
             return False
+        if self._query.lastProgress is not None:
+            self._failures = 0  # it has worked since
         self._failures += 1
         reason = _first_line(error)
         if self._failures > MAX_FAILURES:

@@ -6,7 +6,7 @@ each with its reason; an issue carries what was measured and the threshold it cr
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from headrace.pipeline.schema import DOUBLE, LONG, STRING, TIMESTAMP, at, list_of, select_as, table
@@ -54,6 +54,9 @@ def build(events: DataFrame, stream_windows: DataFrame) -> DataFrame:
     measured = stream_windows.where(f"clock = 'wall' and window_s = {WINDOW_S}").drop("stream", "started_at")
     rows = _every_window(events).join(measured, on=[*_KEYS, "start_ms"], how="left")
     rows = rows.join(_said_and_detected(events), on=_KEYS, how="left")
+    # Since the stream began: an encoder that catches up after a stall is not ahead of anybody.
+    until_here = Window.partitionBy(*_KEYS).orderBy("start_ms").rowsBetween(Window.unboundedPreceding, 0)
+    rows = rows.withColumn("ahead_ms", F.sum(-F.coalesce("drift_ms", F.lit(0))).over(until_here))
     has_data = F.coalesce(F.col("messages"), F.lit(0)) > 0
     rows = rows.withColumn("issues", F.when(has_data, _issues()).otherwise(_no_issues()))
     severities = F.transform("issues", lambda issue: issue["severity"])
@@ -109,7 +112,7 @@ def _issues() -> Column:
     gop_ms, video_kbps, audio_kbps = F.col("keyframe_interval_max_ms"), _kbps("video"), _kbps("audio")
     has_video, has_audio = F.col("video_bps") > 0, F.col("audio_bps") > 0
     silence_ms = F.greatest("max_gap_ms", "starved_ms")
-    ahead_ms = -F.col("drift_ms")
+    ahead_ms = F.least(-F.col("drift_ms"), F.col("ahead_ms"))
     is_faster = (ahead_ms > FASTER_MS) & (F.col("media_ms") > F.col("covered_ms") * FASTER_RATIO)
     declared_video, declared_audio = F.col("declared_video_kbps"), F.col("declared_audio_kbps")
     found = [

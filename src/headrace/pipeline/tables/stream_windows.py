@@ -75,9 +75,10 @@ def _by_arrival(events: DataFrame) -> DataFrame:
             F.sum("video_bytes").alias("video_bytes"),
             F.sum("audio_bytes").alias("audio_bytes"),
             # From whole numbers, so that no order of adding up changes the last digit.
-            (F.sqrt((n * F.sum(bps * bps) - F.sum(bps) * F.sum(bps)).cast("double")) / F.sum("bps")).alias(
-                "bitrate_cv"
-            ),
+            # Null where nothing came at all.
+            F.try_divide(
+                F.sqrt((n * F.sum(bps * bps) - F.sum(bps) * F.sum(bps)).cast("double")), F.sum("bps").cast("double")
+            ).alias("bitrate_cv"),
             F.sum("frames").alias("frames"),
             F.sum("keyframes").alias("keyframes"),
             F.max("since_key_ms").alias("keyframe_interval_max_ms"),
