@@ -40,7 +40,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "web": BELOW_SERVER - {"protocol"},
     "pipeline": {"telemetry", "stream", "protocol"} | LEAVES,
     "control": {"server", "relay", "record", "web"} | BELOW_SERVER,  # the app layer's other half: what HTTP sees
-    "app": {"control", "server", "relay", "record", "web"} | BELOW_SERVER,
+    "companion": {"logs"},  # the pipeline is another process: nothing of it is imported
+    "app": {"companion", "control", "server", "relay", "record", "web"} | BELOW_SERVER,
     "cli": {"app", "pipeline", "errors", "options", "units", "__init__"},
     "__main__": {"cli"},
     "__init__": set(),
