@@ -38,7 +38,6 @@ _AROUND_MS = 120_000
 _REFUSED = ("play_refused", "publish_refused")  # of no stream: they belong to the name that was asked for
 # What is fetched rather than kept: half an hour of a few streams. Beyond it the executors do the work.
 MAX_SMALL_EVENTS = 50_000
-MAX_SMALL_TAGS = 200_000
 # Of a few live streams the work is planning, not rows: tables that do not need each other are built side by side.
 _THREADS = 3
 
@@ -50,7 +49,11 @@ class Inputs:
     events: DataFrame
     stream_tags: DataFrame
     files: list[str]  # of their units
-    is_small: bool  # so few rows that they are here, in the driver
+    is_small: bool  # so few events that they, and the tables made of them, are here in the driver
+
+    def let_go(self) -> None:
+        self.events.unpersist()
+        self.stream_tags.unpersist()
 
 
 def build_pending(spark: SparkSession, lake: Lake) -> int | None:
@@ -82,7 +85,7 @@ def _touched(spark: SparkSession, lake: Lake, parts: dict[str, list[str]]) -> se
 def _build(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> None:
     inputs = _settled(spark, _inputs(spark, lake, units))
     events, stream_tags = inputs.events, inputs.stream_tags
-    kept: list[DataFrame] = [] if inputs.is_small else [events, stream_tags]
+    kept: list[DataFrame] = []
 
     def publish(table: str, rows: DataFrame) -> DataFrame:
         """Into the lake; what comes back is for the tables that are made of it."""
@@ -112,6 +115,7 @@ def _build(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> None:
                 lambda: publish("gops", gops.build(stream_tags)),
             )
     finally:
+        inputs.let_go()
         for rows in kept:
             rows.unpersist()
 
@@ -123,17 +127,12 @@ def _together(*works: Callable[[], Any]) -> list[Any]:
 
 
 def _settled(spark: SparkSession, inputs: Inputs) -> Inputs:
-    """The same rows, read once: fetched if they are few, else kept by the executors."""
+    """The same rows, read once: events are fetched if they are few, else kept by the executors, as tags are."""
+    stream_tags = inputs.stream_tags.persist()
     events = fetch(inputs.events, MAX_SMALL_EVENTS)
-    stream_tags = None if events is None else fetch(inputs.stream_tags, MAX_SMALL_TAGS)
-    if events is None or stream_tags is None:
-        return Inputs(inputs.events.persist(), inputs.stream_tags.persist(), inputs.files, is_small=False)
-    return Inputs(
-        local_frame(spark, events, inputs.events.schema),
-        local_frame(spark, stream_tags, inputs.stream_tags.schema),
-        inputs.files,
-        is_small=True,
-    )
+    if events is None:
+        return Inputs(inputs.events.persist(), stream_tags, inputs.files, is_small=False)
+    return Inputs(local_frame(spark, events, inputs.events.schema), stream_tags, inputs.files, is_small=True)
 
 
 def _build_relay_audit(spark: SparkSession, lake: Lake, units: Collection[Unit], inputs: Inputs) -> None:
@@ -141,15 +140,17 @@ def _build_relay_audit(spark: SparkSession, lake: Lake, units: Collection[Unit],
     own = {unit for unit in units if unit.stream_id is not None}
     beside = own | _beside(spark, lake, own)
     around = beside | _beside(spark, lake, beside)
-    if around != own:
-        inputs = _settled(spark, _inputs(spark, lake, around))
-    stream_tags = inputs.stream_tags
-    if timeline.opened_files(inputs.events).select("node", "stream_id").distinct().count() < 2:
+    wider = inputs if around == own else _settled(spark, _inputs(spark, lake, around))
+    stream_tags = wider.stream_tags
+    recorded = timeline.opened_files(wider.events).select("node", "stream_id").distinct().count()
+    if recorded < 2 or wider.events.where("type = 'destination_state'").isEmpty():
         # Nobody else's recording to compare with. Spark drops the comparison from the plan, most of whose time it is.
         stream_tags = stream_tags.where(F.lit(False))
     ids = sorted(unit.stream_id or "" for unit in beside)
-    rows = relay_audit.build(inputs.events, stream_tags).where(F.col("stream_id").isin(ids))
-    lake.replace_units("relay_audit", rows.toArrow() if inputs.is_small else rows, [file_of(unit) for unit in beside])
+    rows = relay_audit.build(wider.events, stream_tags).where(F.col("stream_id").isin(ids))
+    lake.replace_units("relay_audit", rows.toArrow() if wider.is_small else rows, [file_of(unit) for unit in beside])
+    if wider is not inputs:
+        wider.let_go()
 
 
 def _beside(spark: SparkSession, lake: Lake, units: set[Unit]) -> set[Unit]:

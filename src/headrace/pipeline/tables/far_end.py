@@ -11,7 +11,7 @@ are sent again at every reconnect.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from headrace.pipeline.schema import LONG, STRING
@@ -80,7 +80,7 @@ def _claims(events: DataFrame, pairs: DataFrame) -> DataFrame:
     """Destination and far stream where the app in the redacted address fits; far_candidates over both sides."""
     destinations = (
         events.where("type = 'destination_state'")
-        .select(*_NEAR, F.col("destination").alias("name"), F.regexp_extract("url", "://[^/]+/(.+)/", 1).alias("app"))
+        .select(*_NEAR, F.col("destination").alias("name"), _app().alias("app"))
         .distinct()
     )
     fits = F.col("app") == F.regexp_extract("far_stream", "^(.+)/", 1)
@@ -88,6 +88,11 @@ def _claims(events: DataFrame, pairs: DataFrame) -> DataFrame:
     of_name = F.count(F.lit(1)).over(Window.partitionBy(*_NEAR, "name"))
     of_far = F.count(F.lit(1)).over(Window.partitionBy(*_PAIR))
     return claims.withColumn("far_candidates", F.greatest(of_name, of_far))
+
+
+def _app() -> Column:
+    """Of an address without its key: `rtmp://host/app`, or `rtmp://host/app/****` where it has a name of its own."""
+    return F.regexp_extract("url", r"://[^/]+/(.+?)(/\*+)?$", 1)
 
 
 def _compare(near: DataFrame, far: DataFrame, pairs: DataFrame) -> DataFrame:
