@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
@@ -1160,7 +1161,8 @@ def test_a_silent_publisher_is_named_as_the_slow_side() -> None:
             await flowing(origin, far_end, stream)
             shown = origin.out().snapshot()
             assert (shown["status"], shown["flowing"]) == ("connected", False)
-            assert shown["slow_side"] == "publisher: silent for 0 s"
+            # On a busy machine it may be more than no second.
+            assert re.fullmatch(r"publisher: silent for \d+ s", shown["slow_side"])
             assert stream.publisher is not None
             origin.server.streams.lose(stream, stream.publisher, 0.0)
             assert origin.feed().snapshot()["slow_side"] == "publisher: its connection is lost"
@@ -1176,7 +1178,7 @@ def test_a_picture_that_waits_for_its_keyframe_is_the_publishers_matter() -> Non
             append(stream, inter_frames(3, start_ms=40, first_number=1))
             await origin.until(FeedState.CONNECTED)
             assert far_end.last.media == []
-            assert origin.feed().snapshot()["slow_side"] == "publisher: no keyframe for 0 s"
+            assert re.fullmatch(r"publisher: no keyframe for \d+ s", origin.feed().snapshot()["slow_side"])
 
     play(test)
 
