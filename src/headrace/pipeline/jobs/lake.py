@@ -30,7 +30,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headrace.pipeline.errors import CONDITIONS, PipelineError
+from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.tables.catalog import BRONZE, DERIVED, TABLES
 from headrace.telemetry.events import SCHEMA_VERSION
 
@@ -38,13 +38,6 @@ LAYOUT_VERSION = 1  # raised when what lies where changes its meaning
 _VERSION_FILE, _BUILT_FILE, _LOCK_FILE = "_lake.json", "_built.json", "_lock"
 _TEMPORARY, _CHECKPOINTS = "_tmp", "_checkpoints"
 _SCHEMA_FILE = "schema.parquet"
-
-CONDITIONS.update(
-    LAKE_BUSY="the lake {path} is in use by {holder}: one job at a time writes to a lake",
-    LAKE_NOT_LOCAL="lake {path}, expected a directory: tables are put in place by renaming, which needs a file system",
-    LAKE_VERSION="the lake {path} has {what} {found}, expected {expected}: use another lake or an older Headrace",
-    LAKE_COLUMN="the lake {path} has {table}.{column} as {found}, expected {expected}: use another lake",
-)
 
 
 class Unit(NamedTuple):

@@ -21,7 +21,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.pipeline.errors import CONDITIONS, PipelineError
+from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.jobs.build import build_pending
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
@@ -35,8 +35,6 @@ _LOOK_S = 0.2
 MAX_FAILURES = 5
 _RESTART_S = 2.0
 _BEGIN_S = 120.0
-
-CONDITIONS["QUERY_FAILED"] = "the stream of {what} failed: {reason}"
 
 TakeIn = Callable[[SparkSession, Lake, str, DataFrame], Taken]
 
