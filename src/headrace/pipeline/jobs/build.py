@@ -10,8 +10,10 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -32,7 +34,7 @@ from headrace.pipeline.tables import (
 )
 
 # A far end's stream lives at the same time as ours. More than the clocks' difference and the grace period.
-_AROUND_MS = 120_000
+_AROUND = timedelta(minutes=2)
 
 
 _REFUSED = ("play_refused", "publish_refused")  # of no stream: they belong to the name that was asked for
@@ -61,25 +63,29 @@ def build_pending(spark: SparkSession, lake: Lake) -> int | None:
     parts = lake.pending()
     if not any(parts.values()):
         return None
-    units = _touched(spark, lake, parts)
+    units = _touched(lake, parts)
     if units:
         _build(spark, lake, units)
     lake.mark_built(parts)
     return len(units)
 
 
-def _touched(spark: SparkSession, lake: Lake, parts: dict[str, list[str]]) -> set[Unit]:
-    new_events = lake.read(spark, "events", parts["events"])
-    has_unit = F.col("stream_id").isNotNull() | F.col("type").isin(*_REFUSED)
-    touched = new_events.where(has_unit).select(*Unit.columns())
+def _touched(lake: Lake, parts: dict[str, list[str]]) -> set[Unit]:
+    has_unit = pc.field("stream_id").is_valid() | pc.field("type").isin(_REFUSED)
+    own = lake.distinct("events", ("node", "stream_id", "stream"), has_unit, parts["events"])
     # New tags are news of the stream they were recorded of. So is a file that a second stream claims: see timeline.
-    all_opened = timeline.opened_files(lake.read(spark, "events"))
-    names = timeline.opened_files(new_events).select("file_name")
-    if parts["tags"]:
-        new_tags = lake.read(spark, "tags", parts["tags"])
-        names = names.union(new_tags.select(timeline.file_name(F.col("path")).alias("file_name")))
-    recorded = all_opened.join(names.distinct(), on="file_name", how="left_semi").select(*Unit.columns())
-    return {Unit(*row) for row in touched.union(recorded).distinct().collect()}
+    is_opened = pc.field("type") == "recording_opened"
+    paths = lake.distinct("events", ("path",), is_opened, parts["events"]) | lake.distinct(
+        "tags", ("path",), None, parts["tags"]
+    )
+    names = {_file_name(path) for (path,) in paths}
+    opened = lake.distinct("events", ("node", "stream_id", "stream", "path"), is_opened)
+    own |= {(node, stream_id, stream) for node, stream_id, stream, path in opened if _file_name(path) in names}
+    return {Unit.of(*row) for row in own}
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _build(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> None:
@@ -138,8 +144,8 @@ def _settled(spark: SparkSession, inputs: Inputs) -> Inputs:
 def _build_relay_audit(spark: SparkSession, lake: Lake, units: Collection[Unit], inputs: Inputs) -> None:
     """Also of the streams that live beside these: one of these may be their far end, or has been taken for it."""
     own = {unit for unit in units if unit.stream_id is not None}
-    beside = own | _beside(spark, lake, own)
-    around = beside | _beside(spark, lake, beside)
+    beside = own | _beside(lake, own)
+    around = beside | _beside(lake, beside)
     wider = inputs if around == own else _settled(spark, _inputs(spark, lake, around))
     stream_tags = wider.stream_tags
     recorded = timeline.opened_files(wider.events).select("node", "stream_id").distinct().count()
@@ -153,21 +159,22 @@ def _build_relay_audit(spark: SparkSession, lake: Lake, units: Collection[Unit],
         wider.let_go()
 
 
-def _beside(spark: SparkSession, lake: Lake, units: set[Unit]) -> set[Unit]:
+def _beside(lake: Lake, units: set[Unit]) -> set[Unit]:
     """The streams whose publishers were there at the same time."""
     if not units:
         return set()
-    publishes = lake.read(spark, "sessions").where("kind = 'publish'")
-    lives = publishes.groupBy("node", "stream_id").agg(
-        F.unix_millis(F.min("started_at")).alias("start"), F.unix_millis(F.max("last_seen_at")).alias("stop")
+    publishes = lake.distinct(
+        "sessions", ("node", "stream_id", "started_at", "last_seen_at"), pc.field("kind") == "publish"
     )
-    rows = [(row.node, row.stream_id, row.start, row.stop) for row in lives.collect()]
-    keys = {(unit.node, unit.stream_id) for unit in units}
-    own = [(start, stop) for node, stream_id, start, stop in rows if (node, stream_id) in keys]
+    lives: dict[tuple[str, str], tuple[datetime, datetime]] = {}
+    for node, stream_id, start, stop in publishes:
+        first, last = lives.get((node, stream_id), (start, stop))
+        lives[node, stream_id] = min(first, start), max(last, stop)
+    own = [life for unit in units if (life := lives.get((unit.node, unit.stream_id or "")))]
     return {
         Unit(node, stream_id, None)
-        for node, stream_id, start, stop in rows
-        if any(start - _AROUND_MS <= last and first <= stop + _AROUND_MS for first, last in own)
+        for (node, stream_id), (start, stop) in lives.items()
+        if any(start - _AROUND <= last and first <= stop + _AROUND for first, last in own)
     }
 
 

@@ -19,12 +19,14 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -48,8 +50,9 @@ class Unit(NamedTuple):
     stream: str | None  # only where there is no stream_id
 
     @classmethod
-    def columns(cls) -> tuple[Column, ...]:
-        return F.col("node"), F.col("stream_id"), F.when(F.col("stream_id").isNull(), F.col("stream")).alias("stream")
+    def of(cls, node: str, stream_id: str | None, stream: str | None) -> Unit:
+        """The unit of a row."""
+        return cls(node, stream_id, None if stream_id is not None else stream)
 
 
 def file_of(unit: Unit) -> str:
@@ -85,6 +88,23 @@ class Lake:
         paths = [str(directory)] if parts is None else [str(directory / part) for part in parts]
         reader = spark.read.schema(TABLES[table].schema).option("recursiveFileLookup", "true")
         return reader.parquet(*(paths or [str(directory / _SCHEMA_FILE)]))
+
+    def distinct(
+        self, table: str, columns: Sequence[str], where: pc.Expression | None, parts: Iterable[str] | None = None
+    ) -> set[tuple[Any, ...]]:
+        """The different values of some columns: little, and asked for so often that a Spark job would be too slow."""
+        directory = self.directory(table)
+        files: Path | list[Path] = directory
+        if parts is not None:
+            files = [file for part in parts for file in (directory / part).glob("*.parquet")]
+        if not files:
+            return set()
+        rows = ds.dataset(files, schema=to_arrow_schema(TABLES[table].schema, timezone="UTC"), format="parquet")
+        found: set[tuple[Any, ...]] = set()
+        for batch in rows.to_batches(columns=list(columns), filter=where):
+            unique = pa.Table.from_batches([batch]).group_by(list(columns)).aggregate([])
+            found.update(zip(*(unique[name].to_pylist() for name in columns), strict=True))
+        return found
 
     # Bronze: parts ------------------------------------------------------------------------------------------------
 
@@ -242,8 +262,7 @@ def _write_few_units(rows: pa.Table, directory: Path) -> Iterator[tuple[str, Pat
     keys = ("node", "stream_id", "stream")
     places: dict[Unit, list[int]] = {}
     for place, (node, stream_id, stream) in enumerate(zip(*(rows[key].to_pylist() for key in keys), strict=True)):
-        unit = Unit(node, stream_id, None if stream_id is not None else stream)
-        places.setdefault(unit, []).append(place)
+        places.setdefault(Unit.of(node, stream_id, stream), []).append(place)
     for unit, own in places.items():
         file = directory / f"{file_of(unit)}.parquet"
         pq.write_table(rows.take(own), file)
