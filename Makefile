@@ -17,7 +17,8 @@ ARGS ?= -listen :1935 -record-all -http-status :8080 -pipeline on
 # to the coverage that pyproject.toml asks for; COVERAGE= measures nothing.
 TESTS ?= tests
 PYTEST_ARGS ?=
-COVERAGE ?= --cov --cov-report=term $(if $(filter command environment,$(origin TESTS))$(PYTEST_ARGS),--cov-fail-under=0)
+IS_PART := $(filter command environment,$(origin TESTS))$(PYTEST_ARGS)
+COVERAGE ?= --cov --cov-report=term $(if $(IS_PART),--cov-fail-under=0)
 # Two processes halve the time, most of which is spent waiting for media to arrive. JOBS=0 runs everything in one.
 JOBS ?= 2
 
@@ -45,7 +46,7 @@ run: $(VENV)/.run-installed ## start the server and the pipeline; make run ARGS=
 # Those that need Spark by themselves: a JVM beside tests that wait for media makes both slow on two cores.
 test: $(VENV)/.test-installed ## run the tests, with coverage; make test TESTS=tests/unit COVERAGE=
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(COVERAGE) -m 'not spark' $(PYTEST_ARGS) $(TESTS)
-	$(if $(filter command environment,$(origin TESTS)),,$(MAKE) test-spark)
+	$(if $(IS_PART),,$(MAKE) test-spark)
 
 test-spark: $(VENV)/.test-installed ## run only those that need Spark
 	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) tests/pipeline tests/integration/test_pipeline.py

@@ -77,6 +77,7 @@ def test_a_stall_and_a_killed_destination_are_what_the_tables_tell(stage: Stage,
     )
     for name in NAMES:
         near_server.wait_for_log("Destination connected", destination=name)
+    # Here and below: how long each part of the story lasts. Nothing is waited for by these.
     time.sleep(6)
     publisher.send_signal(signal.SIGSTOP)
     time.sleep(STALL_S)

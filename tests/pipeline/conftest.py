@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.pipeline.jobs.small import quick_plans
 from headrace.pipeline.session import make_session
 
 # Against hanging: the first query of a JVM takes five seconds, and twenty times that on a machine with other work.
@@ -35,3 +36,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def plans_for_few_rows(request: pytest.FixtureRequest) -> Iterator[None]:
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    with quick_plans(request.getfixturevalue("spark")):
+        yield

@@ -92,7 +92,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = _Parser(prog=program, description="Recordings and events to tables, on Apache Spark.")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="run|batch")
-    run = jobs.add_parser("run", help="follow the server: tables are seconds behind", allow_abbrev=False)
+    run = jobs.add_parser("run", help="follow the server until it is stopped", allow_abbrev=False)
     run.add_argument("--once", action="store_true", help="take in what is there now, then end")
     run.add_argument("--until-eof", action="store_true", help="end when standard input does, as with a server's life")
     batch = jobs.add_parser("batch", help="take in what is there, or a part of it, and end", allow_abbrev=False)

@@ -38,6 +38,8 @@ _CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    # Times with their zone, as pyarrow writes them: a table has files of both. Spark's own choice is one of Impala's.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Else every column that a plan is made of costs several calls to the JVM, to say in which line it was written.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Without it a source that takes filters is refused altogether.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipeline.jobs import batch, streaming
+from headrace.pipeline.jobs import batch, build, streaming
 from headrace.pipeline.jobs.lake import open_lake
 from tests.pipeline.flv_files import HEADER, recording
 from tests.pipeline.jobs.logs_on_disk import all_tables, at_hour, event_keys, read, some_stream, write_events
@@ -29,7 +29,9 @@ def run_batch(
         batch.run(spark, lake, data, recordings, batch.Range(**wanted), lambda line: None)
 
 
-def test_stream_and_batch_give_the_same_rows_however_they_arrive(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_and_batch_give_the_same_rows_however_they_arrive(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data, rec = tmp_path / "data", tmp_path / "rec-n1"
     streamed, batched = tmp_path / "streamed", tmp_path / "batched"
     rec.mkdir()
@@ -60,6 +62,12 @@ def test_stream_and_batch_give_the_same_rows_however_they_arrive(spark: SparkSes
     nodes = sorted(json.loads(row)["node"] for row in by_batch["destination_health"])
     assert nodes == ["n1", "n2"]
     assert [json.loads(row)["found_tags"] for row in by_batch["recordings"]] == [len(tags), None]
+
+    # So many events that the executors keep them and write the tables.
+    monkeypatch.setattr(build, "MAX_SMALL_EVENTS", 0)
+    run_batch(spark, tmp_path / "large", [data], [rec])
+    assert all_tables(tmp_path / "large") == by_batch
+    monkeypatch.undo()
 
     # Once more, and each on the lake of the other: nothing changes.
     run_batch(spark, streamed, [data], [rec])
