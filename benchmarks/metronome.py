@@ -14,7 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-_BEAT_S = 0.002
+_BEAT_NS = 2_000_000
+_STALL_NS = 2_000_000  # a beat that is later than this is told by itself, from when to when
 
 
 def start(core: int, seconds: float) -> subprocess.Popen[str]:
@@ -35,14 +36,23 @@ def main() -> None:
         is_first = True
     except PermissionError:
         is_first = False
-    late_ms = []
-    stop_s = time.monotonic() + float(sys.argv[2])
-    while (began_s := time.monotonic()) < stop_s:
-        time.sleep(_BEAT_S)
-        late_ms.append((time.monotonic() - began_s - _BEAT_S) * 1000)
-    late_ms.sort()
-    p99 = late_ms[len(late_ms) * 99 // 100]
-    print(json.dumps({"late_p99_ms": round(p99, 2), "late_max_ms": round(late_ms[-1], 1), "is_first": is_first}))
+    late_ns = []
+    stalls_ns = []
+    stop_ns = time.monotonic_ns() + int(float(sys.argv[2]) * 1e9)
+    while (began_ns := time.monotonic_ns()) < stop_ns:
+        time.sleep(_BEAT_NS / 1e9)
+        ended_ns = time.monotonic_ns()
+        late_ns.append(ended_ns - began_ns - _BEAT_NS)
+        if late_ns[-1] > _STALL_NS:
+            stalls_ns.append((began_ns, ended_ns))
+    late_ns.sort()
+    found = {
+        "late_p99_ms": round(late_ns[len(late_ns) * 99 // 100] / 1e6, 2),
+        "late_max_ms": round(late_ns[-1] / 1e6, 1),
+        "is_first": is_first,
+        "stalls_ns": stalls_ns,
+    }
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,13 @@ import json
 import os
 import platform
 import re
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,32 @@ def build_rtmpload() -> Path:
     return program
 
 
-class ServerProcess:
+class _Measured:
+    """A process that listens for RTMP, and what it costs."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def pin(self, cores: set[int] | None) -> None:
+        if cores is not None:
+            for task in os.listdir(f"/proc/{self.pid}/task"):
+                os.sched_setaffinity(int(task), cores)
+
+    def cpu_s(self) -> float:
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+    def rss_mb(self) -> float:
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
+        assert found is not None
+        return int(found[1]) / 1024
+
+
+class ServerProcess(_Measured):
     """`headrace serve` on a free loopback port."""
 
     def __init__(self, *flags: str, cores: set[int] | None = None) -> None:
@@ -43,34 +72,62 @@ class ServerProcess:
                 break
         else:
             raise SystemExit("the server did not start")
-        if cores:
-            for task in os.listdir(f"/proc/{self.pid}/task"):
-                os.sched_setaffinity(int(task), cores)
+        self.pin(cores)
         self._drain = subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=subprocess.DEVNULL)
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def cpu_s(self) -> float:
-        return (
-            sum(
-                int(Path(f"/proc/{self.pid}/task/{task}/schedstat").read_text().split()[0])
-                for task in os.listdir(f"/proc/{self.pid}/task")
-            )
-            / 1e9
-        )
-
-    def rss_mb(self) -> float:
-        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
-        assert found is not None
-        return int(found[1]) / 1024
 
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(10)
         self._drain.wait(10)
         self._data.cleanup()
+
+
+class NginxProcess(_Measured):
+    """nginx with its RTMP module on a free loopback port, pushing what is published to the given URLs."""
+
+    _PROGRAM = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    _MODULE = Path("/usr/lib/nginx/modules/ngx_rtmp_module.so")
+
+    def __init__(self, push: Sequence[str] = (), cores: set[int] | None = None) -> None:
+        assert self._PROGRAM is not None
+        self.port = free_port()
+        self._folder = tempfile.TemporaryDirectory()
+        config = Path(self._folder.name) / "nginx.conf"
+        pushes = " ".join(f"push {url};" for url in push)
+        config.write_text(
+            f"load_module {self._MODULE}; daemon off; master_process off; pid nginx.pid; error_log error.log warn;\n"
+            "worker_rlimit_nofile 20000; events { worker_connections 10000; }\n"
+            f"rtmp {{ access_log off; server {{ listen 127.0.0.1:{self.port};\n"
+            f"application live {{ live on; {pushes} }} }} }}\n"
+        )
+        command = [self._PROGRAM, "-p", self._folder.name, "-e", f"{self._folder.name}/error.log", "-c", str(config)]
+        self.process = subprocess.Popen(command, text=True)
+        deadline_s = time.monotonic() + 10
+        while not _listens(self.port):
+            if time.monotonic() > deadline_s or self.process.poll() is not None:
+                raise SystemExit("nginx did not start")
+            time.sleep(0.05)
+        self.pin(cores)
+
+    @classmethod
+    def is_installed(cls) -> bool:
+        return cls._PROGRAM is not None and cls._MODULE.exists()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(10)
+        self._folder.cleanup()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
 
 
 def last_json(text: str) -> dict[str, Any]:
