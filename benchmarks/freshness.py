@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow.parquet as pq
 
 from benchmarks.processes import ServerProcess, build_rtmpload, provenance
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipeline.jobs.small import quick_plans
+from headrace.pipeline.jobs.plans import quick_plans
 from headrace.pipeline.session import make_session
 
 # Against hanging: the first query of a JVM takes five seconds, and twenty times that on a machine with other work.

@@ -14,7 +14,7 @@ import av
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipeline.jobs.small import quick_plans
+from headrace.pipeline.jobs.plans import quick_plans
 from headrace.pipeline.tables import stream_windows, tags, timeline
 from tests.pipeline.flv_files import encode_tag, write_flv
 from tests.pipeline.tables.rows import event, frame_of

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds  # type: ignore[import-untyped]
+import pyarrow.dataset as ds
 
 from headrace.pipeline.tables.catalog import TABLES
 from tests.pipeline.tables.rows import DESTINATION, T0, event, sample

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow.dataset as ds  # type: ignore[import-untyped]
+import pyarrow.dataset as ds
 import pytest
 
 from tests.pipeline.flv_files import HEADER, recording

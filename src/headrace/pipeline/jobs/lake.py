@@ -19,15 +19,14 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.dataset as ds  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -79,6 +78,12 @@ class Lake:
     def directory(self, table: str) -> Path:
         return self.root / TABLES[table].layer / table
 
+    def working_directory(self, name: str) -> Path:
+        """A directory for as long as the lake is open. Nothing in it outlives the job."""
+        path = self.root / _TEMPORARY / name
+        path.mkdir(exist_ok=True)
+        return path
+
     def checkpoint(self, name: str) -> Path:
         return self.root / _CHECKPOINTS / name
 
@@ -89,22 +94,16 @@ class Lake:
         reader = spark.read.schema(TABLES[table].schema).option("recursiveFileLookup", "true")
         return reader.parquet(*(paths or [str(directory / _SCHEMA_FILE)]))
 
-    def distinct(
-        self, table: str, columns: Sequence[str], where: pc.Expression | None, parts: Iterable[str] | None = None
-    ) -> set[tuple[Any, ...]]:
-        """The different values of some columns: little, and asked for so often that a Spark job would be too slow."""
+    def arrow_schema(self, table: str) -> pa.Schema:
+        return to_arrow_schema(TABLES[table].schema, timezone="UTC")
+
+    def dataset(self, table: str, parts: Iterable[str] | None = None) -> ds.Dataset:
+        """A table, or some parts of it, by pyarrow, which reads few rows sooner than Spark plans a job."""
         directory = self.directory(table)
         files: Path | list[Path] = directory
         if parts is not None:
-            files = [file for part in parts for file in (directory / part).glob("*.parquet")]
-        if not files:
-            return set()
-        rows = ds.dataset(files, schema=to_arrow_schema(TABLES[table].schema, timezone="UTC"), format="parquet")
-        found: set[tuple[Any, ...]] = set()
-        for batch in rows.to_batches(columns=list(columns), filter=where):
-            unique = pa.Table.from_batches([batch]).group_by(list(columns)).aggregate([])
-            found.update(zip(*(unique[name].to_pylist() for name in columns), strict=True))
-        return found
+            files = [file for part in parts for file in sorted((directory / part).glob("*.parquet"))]
+        return ds.dataset(files, schema=self.arrow_schema(table), format="parquet")
 
     # Bronze: parts ------------------------------------------------------------------------------------------------
 
@@ -187,7 +186,7 @@ class Lake:
                     raise PipelineError(
                         "LAKE_COLUMN", path=self.root, table=name, column=column, found=kind, expected=found
                     )
-        if any(old.get(name) != new[name] for name in DERIVED):
+        if old != new:
             (self.root / _BUILT_FILE).unlink(missing_ok=True)
             for name in DERIVED:
                 shutil.rmtree(self.directory(name), ignore_errors=True)

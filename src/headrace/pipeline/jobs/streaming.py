@@ -22,11 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.jobs.build import build_pending
+from headrace.pipeline.jobs.build import Builder
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
+from headrace.pipeline.jobs.plans import quick_plans
 from headrace.pipeline.jobs.report import Say, describe
-from headrace.pipeline.jobs.small import quick_plans
 from headrace.pipeline.sources import events as event_source
 
 TRIGGER_S = 2.0  # finished event files come every three seconds
@@ -73,9 +73,10 @@ def run(
             queries.append(query)
             # One after the other: each starts a Python process, which on a busy machine must not take ten seconds.
             query.wait_begun(stop)
+        builder = Builder(spark, lake)
         while not stop.is_set():
             are_active = [query.is_active(stop) for query in queries]
-            if not _build(spark, lake, say):
+            if not _build(builder, say):
                 if is_once and not any(are_active):
                     return
                 stop.wait(_LOOK_S)
@@ -163,9 +164,9 @@ def _start(lake: Lake, feed: Feed, say: Say, *, is_once: bool) -> StreamingQuery
     return query
 
 
-def _build(spark: SparkSession, lake: Lake, say: Say) -> bool:
+def _build(builder: Builder, say: Say) -> bool:
     began_s = time.monotonic()
-    streams = build_pending(spark, lake)
+    streams = builder.build_pending()
     if streams:
         say(describe("tables", streams, 0, time.monotonic() - began_s))
     return streams is not None

@@ -6,7 +6,7 @@ import os
 import pickle
 from pathlib import Path
 
-import pyarrow.fs as pafs  # type: ignore[import-untyped]
+import pyarrow.fs as pafs
 import pytest
 
 from headrace.pipeline.errors import PipelineError

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 import xxhash
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.fs as pafs  # type: ignore[import-untyped]
+import pyarrow.fs as pafs
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import NamedTuple
 
-import pyarrow.fs as pafs  # type: ignore[import-untyped]
+import pyarrow.fs as pafs
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.sources.flv.files import FileBytes, RemoteFile, open_local

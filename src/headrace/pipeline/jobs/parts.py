@@ -1,0 +1,113 @@
+"""Parts of bronze as Arrow: what each holds is looked up once, and the rows of the newest small ones are kept.
+
+A part never changes, so nothing here can be out of date. It is what a build of live streams begins with, every few
+seconds: a Spark job would take longer to plan than the rows to read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.pipeline.jobs.lake import Lake
+
+# A second of a stream is some ten events and a hundred tags. What an archive's batch holds is read through, not kept.
+MAX_PART_ROWS = 20_000
+MAX_KEPT_ROWS = 400_000
+
+Keys = Collection[str | None]
+
+
+class Parts:
+    """The rows of a bronze table by one of its columns."""
+
+    def __init__(self, lake: Lake, table: str, key: str) -> None:
+        self._lake = lake
+        self._table = table
+        self._key = key
+        self._counts: dict[str, Counter[str | None]] = {}  # by part: how many rows of which key
+        self._kept: OrderedDict[str, pa.Table] = OrderedDict()
+        self._kept_rows = 0
+
+    def count(self, keys: Keys) -> int:
+        """How many rows have one of these keys."""
+        self._look()
+        return sum(counts[key] for counts in self._counts.values() for key in keys)
+
+    def all_keys(self) -> set[str | None]:
+        self._look()
+        return {key for counts in self._counts.values() for key in counts}
+
+    def rows(self, keys: Keys) -> pa.Table:
+        """The rows with one of these keys, in the order in which they were taken in."""
+        self._look()
+        parts = [part for part, counts in self._counts.items() if not counts.keys().isdisjoint(keys)]
+        columns = self._lake.arrow_schema(self._table).names
+        found = (rows for part in parts for rows in self._scan(part, columns, self._is_key(keys)))
+        return pa.concat_tables([self._lake.arrow_schema(self._table).empty_table(), *found])
+
+    def distinct(self, part: str, columns: Sequence[str], where: pc.Expression | None = None) -> set[tuple[Any, ...]]:
+        """The different values of some columns in a part."""
+        found: set[tuple[Any, ...]] = set()
+        for rows in self._scan(part, columns, where):
+            unique = rows.group_by(list(columns)).aggregate([])
+            found.update(zip(*(unique[name].to_pylist() for name in columns), strict=True))
+        return found
+
+    def _is_key(self, keys: Keys) -> pc.Expression:
+        is_key = pc.field(self._key).isin(pa.array([key for key in keys if key is not None], pa.string()))
+        return is_key | pc.field(self._key).is_null() if None in keys else is_key
+
+    def _look(self) -> None:
+        """Into the parts that are new."""
+        for part in self._lake.parts(self._table):
+            if part not in self._counts:
+                self._counts[part] = self._look_into(part)
+
+    def _look_into(self, part: str) -> Counter[str | None]:
+        counts: Counter[str | None] = Counter()
+        for rows in self._scan(part, [self._key]):
+            counted = rows.group_by(self._key).aggregate([([], "count_all")])
+            counts.update(dict(zip(counted[self._key].to_pylist(), counted["count_all"].to_pylist(), strict=True)))
+        return counts
+
+    def _scan(self, part: str, columns: Sequence[str], where: pc.Expression | None = None) -> Iterator[pa.Table]:
+        dataset = None if part in self._kept else self._lake.dataset(self._table, [part])
+        if dataset is not None and dataset.count_rows() > MAX_PART_ROWS:
+            for batch in dataset.to_batches(columns=list(columns), filter=where):
+                yield pa.Table.from_batches([batch])
+            return
+        rows = self._kept[part] if dataset is None else self._keep(part, dataset.to_table())
+        self._kept.move_to_end(part)
+        yield (rows if where is None else rows.filter(where)).select(list(columns))
+
+    def _keep(self, part: str, rows: pa.Table) -> pa.Table:
+        self._kept[part] = rows
+        self._kept_rows += rows.num_rows
+        while self._kept_rows > MAX_KEPT_ROWS:
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_rows -= oldest.num_rows
+        return rows
+
+
+class EventParts(Parts):
+    """Events by stream, and what all of them say of recordings."""
+
+    def __init__(self, lake: Lake) -> None:
+        super().__init__(lake, "events", "stream_id")
+        self._opened: list[pa.Table] = []
+
+    def opened(self) -> pa.Table:
+        """Every `recording_opened`: few, and which stream a file belongs to depends on all of them."""
+        self._look()
+        return pa.concat_tables([self._lake.arrow_schema("events").empty_table(), *self._opened])
+
+    def _look_into(self, part: str) -> Counter[str | None]:
+        columns = self._lake.arrow_schema("events").names
+        opened = self._scan(part, columns, pc.field("type") == "recording_opened")
+        self._opened += [rows for rows in opened if rows.num_rows]
+        return super()._look_into(part)

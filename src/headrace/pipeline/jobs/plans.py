@@ -1,0 +1,66 @@
+"""Plans that are made once and run again and again, over rows that come and go.
+
+Making a plan from a table's function costs hundreds of calls to the JVM and seconds of a core; running it over the rows
+of a live stream costs a tenth of that. So the inputs of such plans are slots: files whose rows are replaced. Owns the
+slots and how a plan is run again. For masters on this machine, which see the slots' files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+# Compiling a plan to Java, and planning it anew after every stage, pays for millions of rows.
+_QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+class Slot:
+    """Rows that plans are made of, and that can be replaced under them."""
+
+    def __init__(self, spark: SparkSession, directory: Path, name: str, schema: StructType) -> None:
+        self._file = directory / f"{name}.parquet"
+        self._unfinished = directory / f"{name}.new"
+        self._write(to_arrow_schema(schema, timezone="UTC").empty_table())
+        self.frame = spark.read.schema(schema).parquet(str(self._file))
+
+    def put(self, rows: pa.Table) -> None:
+        self._write(rows)
+        # Spark lists a relation's files once. All plans made of the frame share the relation, and so this listing.
+        self.frame._jdf.queryExecution().analyzed().relation().location().refresh()
+
+    def _write(self, rows: pa.Table) -> None:
+        pq.write_table(rows, self._unfinished, compression="none")
+        os.replace(self._unfinished, self._file)
+
+
+def run_again(plan: DataFrame) -> pa.Table:
+    """The rows of a plan over what its slots hold now."""
+    # A frame keeps its first result's shuffles and broadcasts. One on top of it shares no more than its analysis.
+    return plan.select("*").toArrow()
+
+
+@contextmanager
+def quick_plans(spark: SparkSession) -> Iterator[None]:
+    """Plans made in here are for few rows. The rows are the same either way."""
+    before = {name: spark.conf.get(name) for name in _QUICK}
+    for name, value in _QUICK.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is not None:
+                spark.conf.set(name, old)
