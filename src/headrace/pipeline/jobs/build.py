@@ -7,8 +7,11 @@ are built in the driver (`few`), the others by the executors (`many`), by the sa
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Collection
 from datetime import datetime, timedelta
+from functools import cached_property
 
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -22,6 +25,9 @@ from headrace.pipeline.session import is_local
 
 # A far end's stream lives at the same time as ours. More than the clocks' difference and the grace period.
 _AROUND = timedelta(minutes=2)
+# Tables that take recordings are built so often while their stream lives, and wait no longer than so for new events.
+MIN_WAIT_S = 5.0
+MAX_WAIT_S = 15.0
 
 
 class Builder:
@@ -32,7 +38,8 @@ class Builder:
         self._lake = lake
         self._events = EventParts(lake)
         self._tags = Parts(lake, "tags", "path")
-        self._few: FewRows | None = None
+        self._told: set[str] = set()  # parts of events whose own tables are built already
+        self._built_s = -math.inf  # when the rest was
 
     def build_pending(self) -> int | None:
         """Build what the newest parts of bronze touch. How many streams that was; None if there are no such parts."""
@@ -40,10 +47,55 @@ class Builder:
         if not any(parts.values()):
             return None
         units = self._touched(parts)
-        if units:
-            self._build(units)
-        self._lake.mark_built(parts)
+        selection = Selection(self._events, self._tags, units)
+        if units and self._is_few(selection):
+            self._few_rows.build(selection, self._around)
+        elif units:
+            build_many(self._spark, self._lake, units, self._around)
+        self._done(parts)
         return len(units)
+
+    def build_next(self) -> int | None:
+        """The same in steps: what new events tell comes first, what takes recordings every few seconds."""
+        parts = self._lake.pending()
+        news = [part for part in parts["events"] if part not in self._told]
+        waited_s = time.monotonic() - self._built_s
+        if news and waited_s < MAX_WAIT_S:
+            units = self._touched({"events": news, "tags": []})
+            selection = Selection(self._events, self._tags, units)
+            if self._is_few(selection):
+                if units:
+                    self._few_rows.build_of_events(selection)
+                self._told.update(news)
+                return len(units)
+        elif not news and waited_s < MIN_WAIT_S:
+            return None
+        return self.build_pending() if news else self._build_rest(parts)
+
+    def _build_rest(self, parts: dict[str, list[str]]) -> int | None:
+        """What recordings tell of parts whose events have been told."""
+        if not any(parts.values()):
+            return None
+        units = self._touched(parts)
+        selection = Selection(self._events, self._tags, units)
+        if not self._is_few(selection):
+            return self.build_pending()
+        if units:
+            self._few_rows.build_of_tags(selection, self._around)
+        self._done(parts)
+        return len(units)
+
+    def _done(self, parts: dict[str, list[str]]) -> None:
+        self._lake.mark_built(parts)
+        self._told.difference_update(parts["events"])
+        self._built_s = time.monotonic()
+
+    def _is_few(self, selection: Selection) -> bool:
+        return is_local(self._spark.sparkContext.master or "") and selection.is_few()
+
+    @cached_property
+    def _few_rows(self) -> FewRows:
+        return FewRows(self._spark, self._lake)
 
     def _touched(self, parts: dict[str, list[str]]) -> set[Unit]:
         has_unit = pc.field("stream_id").is_valid() | pc.field("type").isin(REFUSED)
@@ -62,15 +114,6 @@ class Builder:
             if file_name(row["path"]) in names:
                 units.add(Unit.of(row["node"], row["stream_id"], row["stream"]))
         return units
-
-    def _build(self, units: Collection[Unit]) -> None:
-        selection = Selection(self._events, self._tags, units)
-        if is_local(self._spark.sparkContext.master or "") and selection.is_few():
-            if self._few is None:
-                self._few = FewRows(self._spark, self._lake)
-            self._few.build(selection, self._around)
-        else:
-            build_many(self._spark, self._lake, units, self._around)
 
     def _around(self, units: Collection[Unit]) -> tuple[set[Unit], set[Unit]]:
         """Whose relay_audit these streams may change, and whose rows it takes to build those.

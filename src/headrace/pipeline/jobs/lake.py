@@ -113,14 +113,13 @@ class Lake:
     def has_part(self, table: str, part: str) -> bool:
         return (self.directory(table) / part).exists()
 
-    def add_part(self, table: str, part: str, rows: DataFrame) -> int:
+    def add_part(self, table: str, part: str, rows: DataFrame | pa.Table) -> int:
         """Write rows as a part; how many there are. A part that is there already is from before a crash."""
         if self.has_part(table, part):
             return 0
         with self._temporary() as written:
-            rows.write.parquet(str(written))
-            for mark in ("_SUCCESS", "._SUCCESS.crc"):
-                (written / mark).unlink(missing_ok=True)
+            write = _write_part if isinstance(rows, DataFrame) else _write_few
+            write(rows, written)
             # The files tell without another run over the rows.
             count: int = sum(pq.read_metadata(path).num_rows for path in written.glob("*.parquet"))
             if count:
@@ -141,6 +140,13 @@ class Lake:
                 stale.discard(name)
         for name in stale:
             (directory / f"{name}.parquet").unlink(missing_ok=True)
+
+    def read_units(self, table: str, files: Iterable[str]) -> pa.Table:
+        """The rows that these units have in a derived table."""
+        paths = [path for name in files if (path := self.directory(table) / f"{name}.parquet").exists()]
+        if not paths:
+            return self.arrow_schema(table).empty_table()
+        return ds.dataset(paths, schema=self.arrow_schema(table), format="parquet").to_table()
 
     # What the derived tables hold already -------------------------------------------------------------------------
 
@@ -244,6 +250,17 @@ def open_lake(root: Path, job: str) -> Iterator[Lake]:
         lake = Lake(root)
         lake.prepare()
         yield lake
+
+
+def _write_part(rows: DataFrame, directory: Path) -> None:
+    rows.write.parquet(str(directory))
+    for mark in ("_SUCCESS", "._SUCCESS.crc"):
+        (directory / mark).unlink(missing_ok=True)
+
+
+def _write_few(rows: pa.Table, directory: Path) -> None:
+    directory.mkdir()
+    pq.write_table(rows, directory / "few.parquet")
 
 
 def _write_units(rows: DataFrame, directory: Path) -> Iterator[tuple[str, Path]]:

@@ -24,6 +24,8 @@ _QUICK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    # A broadcast is a job of its own.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
 
 
@@ -34,12 +36,14 @@ class Slot:
         self._file = directory / f"{name}.parquet"
         self._unfinished = directory / f"{name}.new"
         self._write(to_arrow_schema(schema, timezone="UTC").empty_table())
-        self.frame = spark.read.schema(schema).parquet(str(self._file))
+        self._relation = spark.read.schema(schema).parquet(str(self._file))
+        # In one partition, and said so: then no join, window or aggregate needs a shuffle, and a plan is one task.
+        self.frame = self._relation.coalesce(1)
 
     def put(self, rows: pa.Table) -> None:
         self._write(rows)
         # Spark lists a relation's files once. All plans made of the frame share the relation, and so this listing.
-        self.frame._jdf.queryExecution().analyzed().relation().location().refresh()
+        self._relation._jdf.queryExecution().analyzed().relation().location().refresh()
 
     def _write(self, rows: pa.Table) -> None:
         pq.write_table(rows, self._unfinished, compression="none")
@@ -50,6 +54,14 @@ def run_again(plan: DataFrame) -> pa.Table:
     """The rows of a plan over what its slots hold now."""
     # A frame keeps its first result's shuffles and broadcasts. One on top of it shares no more than its analysis.
     return plan.select("*").toArrow()
+
+
+def quick_session(spark: SparkSession) -> SparkSession:
+    """Another session of the same Spark, all of whose plans are for few rows."""
+    session = spark.newSession()
+    for name, value in _QUICK.items():
+        session.conf.set(name, value)
+    return session
 
 
 @contextmanager

@@ -17,19 +17,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.jobs.build import Builder
+from headrace.pipeline.jobs.few_lines import FewLines
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.plans import quick_plans
 from headrace.pipeline.jobs.report import Say, describe
+from headrace.pipeline.session import is_local
 from headrace.pipeline.sources import events as event_source
 
-TRIGGER_S = 2.0  # finished event files come every three seconds
+# How often each source is looked at. Finished event files come every three seconds; a broken recording can wait.
+TRIGGER_S = {"events": 1.0, "tags": 2.0, "problems": 10.0}
 _LOOK_S = 0.2
 # A machine that is too busy to start a Python worker in ten seconds makes a query fail. It goes on from its checkpoint.
 MAX_FAILURES = 5
@@ -68,7 +70,7 @@ def run(
     stop = stop or threading.Event()
     queries: list[FollowedQuery] = []
     try:
-        for feed in _feeds(spark, data_dirs, record_dirs):
+        for feed in _feeds(spark, lake, data_dirs, record_dirs):
             query = FollowedQuery(feed, partial(_start, lake, feed, say, is_once=is_once), say)
             queries.append(query)
             # One after the other: each starts a Python process, which on a busy machine must not take ten seconds.
@@ -76,7 +78,7 @@ def run(
         builder = Builder(spark, lake)
         while not stop.is_set():
             are_active = [query.is_active(stop) for query in queries]
-            if not _build(builder, say):
+            if not _build(builder, say, is_once=is_once):
                 if is_once and not any(are_active):
                     return
                 stop.wait(_LOOK_S)
@@ -129,12 +131,13 @@ class FollowedQuery:
         self._query.stop()
 
 
-def _feeds(spark: SparkSession, data_dirs: list[Path], record_dirs: list[Path]) -> list[Feed]:
+def _feeds(spark: SparkSession, lake: Lake, data_dirs: list[Path], record_dirs: list[Path]) -> list[Feed]:
     feeds = []
     for data_dir in data_dirs:
         # The server may start after us.
         (data_dir / event_source.FOLDER).mkdir(parents=True, exist_ok=True)
-        feeds.append(Feed("events", data_dir, event_source.stream_lines(spark, data_dir), take_in_lines))
+        take_in = FewLines(spark, lake).take_in if is_local(spark.sparkContext.master or "") else take_in_lines
+        feeds.append(Feed("events", data_dir, event_source.stream_lines(spark, data_dir), take_in))
     for record_dir in record_dirs:
         flv = spark.readStream.format("flv")
         feeds.append(Feed("tags", record_dir, flv.load(str(record_dir)), take_in_tags))
@@ -152,25 +155,29 @@ def _start(lake: Lake, feed: Feed, say: Say, *, is_once: bool) -> StreamingQuery
         query_id = json.loads((checkpoint / "metadata").read_text("utf-8"))["id"]
         prefix = f"stream-{query_id}-{feed.what}-"
         own = {"own_prefix": prefix} if feed.what == "tags" else {}
-        with quick_plans(rows.sparkSession):
-            taken = feed.take_in(rows.sparkSession, lake, f"{prefix}{batch_id:09d}", rows, **own)
+        try:
+            with quick_plans(rows.sparkSession):
+                taken = feed.take_in(rows.sparkSession, lake, f"{prefix}{batch_id:09d}", rows, **own)
+        except Exception as error:
+            # Spark looks for its own words in the whole text, by an expression whose stack long ones overflow.
+            raise RuntimeError(_first_line(error)) from None
         if taken.rows or taken.problems:
             say(describe(feed.what, taken.rows, taken.problems, time.monotonic() - began_s, batch_id))
 
     writer: Any = feed.rows.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
     writer = writer.queryName(feed.checkpoint_name)
-    trigger = {"availableNow": True} if is_once else {"processingTime": f"{TRIGGER_S} seconds"}
+    trigger = {"availableNow": True} if is_once else {"processingTime": f"{TRIGGER_S[feed.what]} seconds"}
     query: StreamingQuery = writer.trigger(**trigger).start()
     return query
 
 
-def _build(builder: Builder, say: Say) -> bool:
+def _build(builder: Builder, say: Say, *, is_once: bool) -> bool:
     began_s = time.monotonic()
-    streams = builder.build_pending()
+    streams = builder.build_pending() if is_once else builder.build_next()
     if streams:
         say(describe("tables", streams, 0, time.monotonic() - began_s))
     return streams is not None
 
 
-def _first_line(error: StreamingQueryException) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:300]
