@@ -2,9 +2,10 @@
 
     .venv/bin/python -m benchmarks.freshness [--streams 1] [--minutes 3]
 
-Streams of 1 Mbit/s from the load generator, the server with `-record-all -pipeline on`. Twice a second the newest event
-of each stream is read from silver `sessions`, which the same build puts in place as gold, by pyarrow, as any reader
-would: how old it is tells how far behind the tables are. The first minute, in which Spark starts, is left out.
+Streams of 1 Mbit/s from the load generator, a player each, the server with `-record-all -pipeline on`. Twice a second
+the newest time in the tables is read by pyarrow, as any reader would: of gold `audience`, which is made of events, and
+of silver `stream_windows` of one second, which is made of recordings. How old it is tells how far behind the tables
+are. The first minute, in which Spark starts, is left out.
 """
 
 from __future__ import annotations
@@ -17,63 +18,77 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from benchmarks.processes import ServerProcess, build_rtmpload, provenance
 
 _LOOK_S = 0.5
 
 
-def newest_s(lake: Path) -> dict[str, float]:
-    """The time of the newest event in each stream's row of its publisher."""
+def newest_s(directory: Path, column: str, where: pc.Expression | None) -> dict[str, float]:
+    """The newest time that each stream has in a table."""
     newest: dict[str, float] = {}
-    for path in (lake / "silver" / "sessions").glob("*.parquet"):
-        for row in pq.read_table(path, columns=["kind", "stream_id", "last_seen_at"]).to_pylist():
-            if row["kind"] == "publish":
-                newest[row["stream_id"]] = row["last_seen_at"].timestamp()
+    rows = ds.dataset(directory, format="parquet").to_table(columns=["stream_id", column], filter=where)
+    for row in rows.to_pylist():
+        if row[column] is not None:
+            newest[row["stream_id"]] = max(newest.get(row["stream_id"], 0.0), row[column].timestamp())
     return newest
+
+
+TABLES: dict[str, tuple[str, str, pc.Expression | None]] = {
+    "audience": ("gold/audience", "last_at", None),
+    "stream_windows": (
+        "silver/stream_windows",
+        "started_at",
+        (pc.field("window_s") == 1) & (pc.field("clock") == "media"),
+    ),
+}
 
 
 def measure(streams: int, minutes: float) -> dict[str, Any]:
     rtmpload = build_rtmpload()
+    behind_s: dict[str, list[float]] = {name: [] for name in TABLES}
+    first_s: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         data, recordings = Path(folder) / "data", Path(folder) / "recordings"
         server = ServerProcess("-data-dir", str(data), "-record-all", "-record-dir", str(recordings), "-pipeline", "on")
         duration_s = minutes * 60
-        publish = [str(rtmpload), "publish", "--port", str(server.port), "--kbps", "1000"]
-        publishers = [
-            subprocess.Popen(
-                [*publish, "--app", f"live{number}", "--duration", str(round(duration_s) + 5)],
-                stdout=subprocess.DEVNULL,
+        load = [
+            _load(rtmpload, server.port, number, *flags)
+            for flags in (
+                ("publish", "--kbps", "1000", "--duration", str(round(duration_s) + 5)),
+                ("play", "--subs", "1", "--warmup", "1", "--measure", str(round(duration_s))),
             )
             for number in range(streams)
         ]
         began_s = time.monotonic()
-        first_s: float | None = None
-        behind_s: list[float] = []
         try:
             while (age_s := time.monotonic() - began_s) < duration_s:
                 time.sleep(_LOOK_S)
-                newest = newest_s(data / "lake")
-                if len(newest) < streams:
-                    continue
-                first_s = first_s if first_s is not None else age_s
-                if age_s > 60:
-                    behind_s += [time.time() - one for one in newest.values()]
+                for name, (place, column, where) in TABLES.items():
+                    newest = newest_s(data / "lake" / place, column, where) if (data / "lake" / place).exists() else {}
+                    if len(newest) == streams:
+                        first_s.setdefault(name, round(age_s, 1))
+                        behind_s[name] += [time.time() - one for one in newest.values() if age_s > 60]
         finally:
-            for publisher in publishers:
-                publisher.kill()
-                publisher.wait()
+            for process in load:
+                process.kill()
+                process.wait()
             server.stop()
+    found = {name: {"first_rows_s": first_s.get(name), **_percentiles(ages)} for name, ages in behind_s.items()}
+    return {"streams": streams, "minutes": minutes, **found}
+
+
+def _load(rtmpload: Path, port: int, number: int, role: str, *flags: str) -> subprocess.Popen[bytes]:
+    command = [str(rtmpload), role, "--port", str(port), "--app", f"live{number}", *flags]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _percentiles(behind_s: list[float]) -> dict[str, float]:
     behind_s.sort()
-    return {
-        "streams": streams,
-        "minutes": minutes,
-        "first_rows_s": None if first_s is None else round(first_s, 1),
-        "behind_p50_s": round(behind_s[len(behind_s) // 2], 1) if behind_s else None,
-        "behind_p95_s": round(behind_s[len(behind_s) * 95 // 100], 1) if behind_s else None,
-        "behind_max_s": round(behind_s[-1], 1) if behind_s else None,
-    }
+    places = {"p50": len(behind_s) // 2, "p95": len(behind_s) * 95 // 100, "max": len(behind_s) - 1}
+    return {f"behind_{name}_s": round(behind_s[place], 1) for name, place in places.items()} if behind_s else {}
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ are built in the driver (`few`), the others by the executors (`many`), by the sa
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -39,7 +38,7 @@ class Builder:
         self._events = EventParts(lake)
         self._tags = Parts(lake, "tags", "path")
         self._told: set[str] = set()  # parts of events whose own tables are built already
-        self._built_s = -math.inf  # when the rest was
+        self._built_s = time.monotonic()  # when the rest was
 
     def build_pending(self) -> int | None:
         """Build what the newest parts of bronze touch. How many streams that was; None if there are no such parts."""

@@ -1,0 +1,79 @@
+"""The quick way into bronze must end with the rows of the general one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.pipeline.jobs import few_lines
+from headrace.pipeline.jobs.few_lines import FewLines
+from headrace.pipeline.jobs.ingest import Taken, take_in_lines
+from headrace.pipeline.jobs.lake import Lake, open_lake
+from tests.pipeline.jobs.logs_on_disk import event_keys, read, some_stream
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    with open_lake(tmp_path / "lake", "a test") as lake:
+        yield lake
+
+
+@pytest.fixture
+def general(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The parts that were left to the general way."""
+    parts: list[str] = []
+
+    def noted(spark: SparkSession, lake: Lake, part: str, lines: DataFrame) -> Taken:
+        parts.append(part)
+        return take_in_lines(spark, lake, part, lines)
+
+    monkeypatch.setattr(few_lines, "take_in_lines", noted)
+    return parts
+
+
+def lines_of(spark: SparkSession, events: list[dict[str, Any]], *others: str) -> DataFrame:
+    rows = [(text, "/data/a.jsonl") for text in (*map(json.dumps, events), *others)]
+    return spark.createDataFrame(rows, schema="line string, file string")
+
+
+def test_new_events_are_taken_in_once_and_copies_are_not(spark: SparkSession, lake: Lake, general: list[str]) -> None:
+    events = some_stream("n1", "n1.b.1", 1)
+    few = FewLines(spark, lake)
+    assert few.take_in(spark, lake, "p1", lines_of(spark, events[:5])) == Taken(5, 0)
+    assert few.take_in(spark, lake, "p2", lines_of(spark, events[3:])) == Taken(len(events) - 5, 0)
+    assert few.take_in(spark, lake, "p3", lines_of(spark, events[3:6])) == Taken(0, 0)
+    assert few.take_in(spark, lake, "p2", lines_of(spark, events[3:])) == Taken(0, 0)  # done again after a crash
+    # Another job, which has to look into the parts first.
+    assert FewLines(spark, lake).take_in(spark, lake, "p4", lines_of(spark, events)) == Taken(0, 0)
+    assert event_keys(lake.root) == [("n1", one["seq"]) for one in events]
+    assert general == []
+    assert lake.parts("events") == ["p1", "p2"]
+
+
+def test_the_rows_are_those_of_the_general_way(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+    events = some_stream("n1", "n1.b.1", 1)
+    FewLines(spark, lake).take_in(spark, lake, "p1", lines_of(spark, events))
+    with open_lake(tmp_path / "other", "a test") as other:
+        take_in_lines(spark, other, "p1", lines_of(spark, events))
+    assert read(lake.root, "events") == read(tmp_path / "other", "events")
+
+
+def test_what_is_out_of_the_ordinary_goes_the_general_way(
+    spark: SparkSession, lake: Lake, general: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = some_stream("n1", "n1.b.1", 1)
+    few = FewLines(spark, lake)
+    assert few.take_in(spark, lake, "bad", lines_of(spark, events[:2], "no event", '{"v":9}')) == Taken(2, 2)
+    assert few.take_in(spark, lake, "twice", lines_of(spark, [events[2], events[2]])) == Taken(1, 0)
+    monkeypatch.setattr(few_lines, "MAX_LINES", 3)
+    assert few.take_in(spark, lake, "many", lines_of(spark, events[3:7])) == Taken(4, 0)
+    assert general == ["bad", "twice", "many"]
+    assert event_keys(lake.root) == [("n1", one["seq"]) for one in events[:7]]
+    assert len(read(lake.root, "problems")) == 2
