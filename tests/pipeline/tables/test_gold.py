@@ -77,6 +77,27 @@ def test_health_names_what_is_wrong_with_value_and_threshold(spark: SparkSession
     assert (first["video_codec"], first["width"], third["issues"]) == ("h264", 640, [])
 
 
+def test_a_stall_is_told_as_a_stall_and_not_as_a_bitrate_too_low_and_then_too_high(spark: SparkSession) -> None:
+    def told(*samples: dict[str, Any]) -> list[list[str]]:
+        said = event("metadata", 1, 1, declared_video_kbps=800.0, declared_frame_rate=50.0)
+        rows = sorted(dicts(health(spark, [said, *samples])), key=lambda row: row["started_at"])
+        return [[issue["name"] for issue in row["issues"]] for row in rows]
+
+    silent = {"video_bytes": 0, "audio_bytes": 0, "messages": 0, "frames": 0, "keyframes": 0}
+    before = [sample(1000 * n, n + 1) for n in range(1, 4)]
+    stall = [sample(1000 * n, n + 1, **silent, media_ms=3000, max_gap_ms=0) for n in range(4, 11)]
+    # Seven seconds and its own in the first second of the next window.
+    burst = sample(11_000, 12, video_bytes=800_000, frames=400, keyframes=8, messages=560, max_gap_ms=7000)
+    after = [sample(1000 * n, n + 1) for n in range(12, 20)]
+    assert told(*before, *stall, burst, *after) == [["videoIngestionStarved"], ["videoIngestionStarved"]]
+    # Without the stall the same bytes and frames are what they look like.
+    high = sample(11_000, 12, video_bytes=8_000_000, frames=4000, messages=560)
+    steady = [sample(1000 * n, n + 1) for n in range(1, 11)]
+    assert told(*steady, high, *after) == [[], ["bitrateHigh", "frameRateHigh"]]
+    low = [sample(1000 * n, n + 1, video_bytes=40_000) for n in range(1, 10)]
+    assert told(*low) == [["bitrateLow"]]
+
+
 def test_a_healthy_stream_is_good_and_long_groups_are_not(spark: SparkSession) -> None:
     good = [sample(1000 * n, n, keyframes=n % 2) for n in range(1, 10)]
     rows = dicts(health(spark, good), "status", "issues")

@@ -174,14 +174,18 @@ class Lake:
             self._require("layout", known.get("layout"), LAYOUT_VERSION)
             self._require("event schema version", known.get("events"), SCHEMA_VERSION)
             self._migrate(known["tables"], shapes)
-        shutil.rmtree(self.root / _TEMPORARY, ignore_errors=True)
-        (self.root / _TEMPORARY).mkdir()
+        self.clean_up()
         for name, table in TABLES.items():
             directory = self.directory(name)
             directory.mkdir(parents=True, exist_ok=True)
             if not known or known["tables"].get(name) != shapes[name] or not (directory / _SCHEMA_FILE).exists():
                 self._write_schema(directory, table.schema)
         self._write_json(_VERSION_FILE, {"layout": LAYOUT_VERSION, "events": SCHEMA_VERSION, "tables": shapes})
+
+    def clean_up(self) -> None:
+        """Nothing unfinished is left."""
+        shutil.rmtree(self.root / _TEMPORARY, ignore_errors=True)
+        (self.root / _TEMPORARY).mkdir()
 
     def _migrate(self, old: dict[str, Any], new: dict[str, Any]) -> None:
         """A new column of bronze is null in old rows; derived tables are built again. Anything else is refused."""
@@ -249,7 +253,10 @@ def open_lake(root: Path, job: str) -> Iterator[Lake]:
         lock.flush()
         lake = Lake(root)
         lake.prepare()
-        yield lake
+        try:
+            yield lake
+        finally:
+            lake.clean_up()
 
 
 def _write_part(rows: DataFrame, directory: Path) -> None:

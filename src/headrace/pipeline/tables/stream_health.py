@@ -109,9 +109,9 @@ def _said_and_detected(events: DataFrame) -> DataFrame:
 
 
 def _issues() -> Column:
-    gop_ms, video_kbps, audio_kbps = F.col("keyframe_interval_max_ms"), _kbps("video"), _kbps("audio")
+    gop_ms, frame_rate = F.col("keyframe_interval_max_ms"), F.col("frame_rate") * _caught_up()
     has_video, has_audio = F.col("video_bps") > 0, F.col("audio_bps") > 0
-    silence_ms = F.greatest("max_gap_ms", "starved_ms")
+    silence_ms = _silence_ms()
     ahead_ms = F.least(-F.col("drift_ms"), F.col("ahead_ms"))
     is_faster = (ahead_ms > FASTER_MS) & (F.col("media_ms") > F.col("covered_ms") * FASTER_RATIO)
     declared_video, declared_audio = F.col("declared_video_kbps"), F.col("declared_audio_kbps")
@@ -123,11 +123,9 @@ def _issues() -> Column:
         _issue("gopSizeOver", "error", gop_ms > GOP_OVER_MS, gop_ms, GOP_OVER_MS, "ms"),
         _issue("gopSizeLong", "warning", (gop_ms > GOP_LONG_MS) & (gop_ms <= GOP_OVER_MS), gop_ms, GOP_LONG_MS, "ms"),
         _issue("gopSizeShort", "info", has_video & (gop_ms < GOP_SHORT_MS), gop_ms, GOP_SHORT_MS, "ms"),
-        *_off_declared("bitrate", "warning", video_kbps, declared_video, has_video),
-        *_off_declared("audioBitrate", "info", audio_kbps, declared_audio, has_audio),
-        _issue(
-            "frameRateHigh", "warning", F.col("frame_rate") > FRAME_RATE_MAX, F.col("frame_rate"), FRAME_RATE_MAX, "fps"
-        ),
+        *_off_declared("bitrate", "warning", F.col("video_bps"), declared_video, has_video),
+        *_off_declared("audioBitrate", "info", F.col("audio_bps"), declared_audio, has_audio),
+        _issue("frameRateHigh", "warning", frame_rate > FRAME_RATE_MAX, frame_rate, FRAME_RATE_MAX, "fps"),
         _issue(
             "audioSampleRate",
             "warning",
@@ -142,12 +140,26 @@ def _issues() -> Column:
     return F.array_compact(F.array(*found))
 
 
-def _off_declared(name: str, severity: str, kbps: Column, declared: Column, is_there: Column) -> list[Column]:
+def _off_declared(name: str, severity: str, bps: Column, declared: Column, is_there: Column) -> list[Column]:
     low, high = declared * (1 - OFF_BY), declared * (1 + OFF_BY)
+    # A silence is told as such, and what comes after it in a burst is no more than was to come before.
+    stall_ms = F.when(_silence_ms() > STARVED_MS, _silence_ms()).otherwise(0)
+    sounding = F.col("covered_ms") / F.greatest(F.col("covered_ms") - stall_ms, F.lit(1))
+    least_kbps, most_kbps = bps / 1000 * sounding, bps / 1000 * _caught_up()
     return [
-        _issue(f"{name}Low", severity, is_there & (declared > 0) & (kbps < low), kbps, low, "kbps"),
-        _issue(f"{name}High", severity, is_there & (declared > 0) & (kbps > high), kbps, high, "kbps"),
+        _issue(f"{name}Low", severity, is_there & (declared > 0) & (least_kbps < low), least_kbps, low, "kbps"),
+        _issue(f"{name}High", severity, is_there & (declared > 0) & (most_kbps > high), most_kbps, high, "kbps"),
     ]
+
+
+def _silence_ms() -> Column:
+    return F.greatest("max_gap_ms", "starved_ms")
+
+
+def _caught_up() -> Column:
+    """By how much less a window would hold if its media had come in real time; 1 if they did."""
+    covered_ms = F.col("covered_ms")
+    return covered_ms / F.greatest(covered_ms, F.coalesce("media_ms", covered_ms), F.lit(1))
 
 
 def _issue(
@@ -168,7 +180,3 @@ def _issue(
 
 def _no_issues() -> Column:
     return F.array().cast(SCHEMA["issues"].dataType)
-
-
-def _kbps(track: str) -> Column:
-    return F.col(f"{track}_bps") / 1000
