@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipeline.jobs import build
-from headrace.pipeline.jobs.build import Builder
+from headrace.pipeline.jobs.build import EventTables, RecordingTables, build_all
 from headrace.pipeline.jobs.ingest import take_in_lines, take_in_tags
 from headrace.pipeline.jobs.lake import Lake, open_lake
 from tests.pipeline.flv_files import HEADER, recording
@@ -37,40 +36,44 @@ def recordings(tmp_path: Path) -> Path:
     return folder
 
 
-def test_in_steps_or_at_once(
-    spark: SparkSession, tmp_path: Path, recordings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(build, "MIN_WAIT_S", 0.0)
-    monkeypatch.setattr(build, "MAX_WAIT_S", float("inf"))
+def test_in_steps_or_at_once(spark: SparkSession, tmp_path: Path, recordings: Path) -> None:
     with open_lake(tmp_path / "steps", "a test") as lake:
-        builder = Builder(spark, lake)
-        assert builder.build_next() is None
+        events, rest = EventTables(spark, lake), RecordingTables(spark, lake)
+        assert (events.build(), rest.build()) == (None, None)
         add_events(spark, lake, "p1", 0, 8)
-        assert builder.build_next() == 1
+        assert rest.build() is None, "what is not told yet is none of its business"
+        assert (events.build(), events.build()) == (1, None)
         assert read(lake.root, "sessions")
-        assert not read(lake.root, "relay_audit"), "tables of recordings come later"
-        assert lake.pending()["events"] == ["p1"], "it is not done"
+        assert not read(lake.root, "relay_audit")
+        assert rest.build() == 1
         add_tags(spark, lake, "t1", recordings)
+        assert (events.build(), rest.build()) == (None, 1)
         add_events(spark, lake, "p2", 8)
-        assert builder.build_next() == 2, "the stream, and the name that a play was refused of"
-        assert builder.build_next() == 2
-        assert lake.pending() == {"events": [], "tags": []}
-        assert builder.build_next() is None
+        assert events.build() == 2, "the stream, and the name that a play was refused of"
+        assert (rest.build(), rest.build()) == (2, None)
     with open_lake(tmp_path / "once", "a test") as lake:
         add_events(spark, lake, "p1", 0)
         add_tags(spark, lake, "t1", recordings)
-        assert Builder(spark, lake).build_pending() == 2
+        assert build_all(spark, lake) == 2
+        assert build_all(spark, lake) == 0
     assert all_tables(tmp_path / "steps") == all_tables(tmp_path / "once")
 
 
-def test_new_events_cannot_keep_the_rest_waiting_for_ever(
+def test_after_a_crash_between_rows_and_note_the_tables_are_built_again(
     spark: SparkSession, tmp_path: Path, recordings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "MAX_WAIT_S", 0.0)
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
     with open_lake(tmp_path / "lake", "a test") as lake:
-        builder = Builder(spark, lake)
         add_events(spark, lake, "p1", 0)
         add_tags(spark, lake, "t1", recordings)
-        assert builder.build_next() == 2
-        assert lake.pending() == {"events": [], "tags": []}
-        assert read(lake.root, "recordings")
+        for method in ("mark_told", "mark_built"):
+            monkeypatch.setattr(lake, method, crash)
+            with pytest.raises(KeyboardInterrupt):
+                build_all(spark, lake)
+            monkeypatch.undo()
+    before = all_tables(tmp_path / "lake")
+    with open_lake(tmp_path / "lake", "a test") as lake:
+        assert build_all(spark, lake) == 2
+    assert all_tables(tmp_path / "lake") == before

@@ -60,11 +60,11 @@ def renamed(what: str) -> Moment:
     return moment
 
 
-def building(table: str) -> Moment:
-    """A stream's new rows are in this table, and `_built.json` does not say so yet."""
+def building(table: str, note: str) -> Moment:
+    """A stream's new rows are in this table, and the lake's note does not say so yet."""
 
     def moment(lake: Path) -> set[str]:
-        built = lake / "_built.json"
+        built = lake / note
         built_ns = built.stat().st_mtime_ns if built.exists() else 0
         found = [(path.name, path.stat().st_mtime_ns) for path in lake.glob(f"*/{table}/*-*.parquet")]
         return {f"{name} {mtime_ns}" for name, mtime_ns in found if mtime_ns > built_ns}
@@ -72,18 +72,18 @@ def building(table: str) -> Moment:
     return moment
 
 
-# Ten kills. Sessions are the first that a build does, the catalogue is among the last.
+# Ten kills. Sessions are the first that is built of events, the catalogue is among the last of recordings.
 KILLS: list[Moment] = [
     writing,
     reading("tags"),
     renamed("events"),
     renamed("tags"),
-    building("sessions"),
+    building("sessions", "_told.json"),
     reading("events"),
     renamed("tags"),
     writing,
     renamed("events"),
-    building("recordings"),
+    building("recordings", "_built.json"),
 ]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.pipeline.jobs.build import Builder
+from headrace.pipeline.jobs.build import build_all
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.report import Say, describe
@@ -61,8 +61,8 @@ def run(
         taken = _take_in_recordings(spark, lake, f"{part}-{number}", record_dir, wanted)
         say(describe("tags", taken.rows, taken.problems, time.monotonic() - began_s))
     began_s = time.monotonic()
-    streams = Builder(spark, lake).build_pending()
-    say(describe("tables", streams or 0, 0, time.monotonic() - began_s))
+    streams = build_all(spark, lake)
+    say(describe("tables", streams, 0, time.monotonic() - began_s))
 
 
 def _next_part(lake: Lake) -> str:

@@ -3,7 +3,7 @@
     LAKE/bronze/TABLE/PART/*.parquet    a part is renamed into place once and never changes
     LAKE/silver/TABLE/STREAM.parquet    the rows of one stream; a newer file replaces it in one step
     LAKE/gold/TABLE/STREAM.parquet      the same
-    LAKE/_lake.json, _built.json, _lock, _tmp/, _checkpoints/    ours; no reader of a table comes here
+    LAKE/_lake.json, _told.json, _built.json, _lock, _tmp/, _checkpoints/    ours; no reader of a table comes here
 
 So whoever reads a table's directory, with whatever program, sees each row once, also after a kill -9. Every table has
 an empty `schema.parquet`, so that it can be read before it has rows. Renames must be atomic: a disk or a shared file
@@ -36,7 +36,8 @@ from headrace.pipeline.tables.catalog import BRONZE, DERIVED, TABLES
 from headrace.telemetry.events import SCHEMA_VERSION
 
 LAYOUT_VERSION = 1  # raised when what lies where changes its meaning
-_VERSION_FILE, _BUILT_FILE, _LOCK_FILE = "_lake.json", "_built.json", "_lock"
+_VERSION_FILE, _LOCK_FILE = "_lake.json", "_lock"
+_TOLD_FILE, _BUILT_FILE = "_told.json", "_built.json"
 _TEMPORARY, _CHECKPOINTS = "_tmp", "_checkpoints"
 _SCHEMA_FILE = "schema.parquet"
 
@@ -141,27 +142,34 @@ class Lake:
         for name in stale:
             (directory / f"{name}.parquet").unlink(missing_ok=True)
 
-    def read_units(self, table: str, files: Iterable[str]) -> pa.Table:
-        """The rows that these units have in a derived table."""
-        paths = [path for name in files if (path := self.directory(table) / f"{name}.parquet").exists()]
-        if not paths:
-            return self.arrow_schema(table).empty_table()
-        return ds.dataset(paths, schema=self.arrow_schema(table), format="parquet").to_table()
-
     # What the derived tables hold already -------------------------------------------------------------------------
 
+    def untold(self) -> list[str]:
+        """Parts of events that the tables of events were not built from yet."""
+        told = self._noted(_TOLD_FILE)
+        return [part for part in self.parts("events") if f"events/{part}" not in told]
+
+    def mark_told(self, parts: list[str]) -> None:
+        self._note(_TOLD_FILE, {f"events/{part}" for part in parts})
+
     def pending(self) -> dict[str, list[str]]:
-        """Parts of events and tags that silver and gold were not built from yet."""
-        built = set(self._read_json(_BUILT_FILE).get("parts", ()))
+        """Parts that the tables of recordings were not built from yet. Of events only those that are told."""
+        told, built = self._noted(_TOLD_FILE), self._noted(_BUILT_FILE)
         return {
-            table: [part for part in self.parts(table) if f"{table}/{part}" not in built]
-            for table in ("events", "tags")
+            "events": [
+                part for part in self.parts("events") if f"events/{part}" in told and f"events/{part}" not in built
+            ],
+            "tags": [part for part in self.parts("tags") if f"tags/{part}" not in built],
         }
 
     def mark_built(self, parts: dict[str, list[str]]) -> None:
-        built = set(self._read_json(_BUILT_FILE).get("parts", ()))
-        built |= {f"{table}/{part}" for table, names in parts.items() for part in names}
-        self._write_json(_BUILT_FILE, {"parts": sorted(built)})
+        self._note(_BUILT_FILE, {f"{table}/{part}" for table, names in parts.items() for part in names})
+
+    def _noted(self, file: str) -> set[str]:
+        return set(self._read_json(file).get("parts", ()))
+
+    def _note(self, file: str, parts: set[str]) -> None:
+        self._write_json(file, {"parts": sorted(self._noted(file) | parts)})
 
     # Opening ------------------------------------------------------------------------------------------------------
 
@@ -197,7 +205,8 @@ class Lake:
                         "LAKE_COLUMN", path=self.root, table=name, column=column, found=kind, expected=found
                     )
         if old != new:
-            (self.root / _BUILT_FILE).unlink(missing_ok=True)
+            for file in (_TOLD_FILE, _BUILT_FILE):
+                (self.root / file).unlink(missing_ok=True)
             for name in DERIVED:
                 shutil.rmtree(self.directory(name), ignore_errors=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -26,67 +25,68 @@ from headrace.pipeline.tables import (
 )
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """The events and tags of some streams, complete."""
-
-    events: DataFrame
-    stream_tags: DataFrame
-
-    def let_go(self) -> None:
-        self.events.unpersist()
-        self.stream_tags.unpersist()
-
-
-def build_many(spark: SparkSession, lake: Lake, units: Collection[Unit], around: Around) -> None:
-    inputs = _inputs(spark, lake, units)
-    events, stream_tags = inputs.events, inputs.stream_tags
+def build_events(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> None:
+    """The tables of events."""
     files = [file_of(unit) for unit in units]
-    kept: list[DataFrame] = []
+    with _Kept() as kept:
+        events = kept(_events_of(spark, lake, units))
+        own_sessions, states = kept(sessions.build(events)), kept(destination_states.build(events))
+        windows = stream_windows.by_arrival(events)
+        lake.replace_units("sessions", own_sessions, files)
+        lake.replace_units("destination_states", states, files)
+        lake.replace_units("incidents", incidents.build(events, own_sessions, states), files)
+        lake.replace_units("destination_health", destination_health.build(events, own_sessions, states), files)
+        lake.replace_units("stream_health", stream_health.build(events, windows), files)
+        lake.replace_units("audience", audience.build(own_sessions), files)
 
-    def publish(table: str, rows: DataFrame) -> DataFrame:
-        """Into the lake; what comes back is for the tables that are made of it."""
-        rows = rows.persist()
-        kept.append(rows)
-        lake.replace_units(table, rows, files)
-        return rows
 
-    try:
-        windows = publish("stream_windows", stream_windows.build(events, stream_tags))
-        own_sessions = publish("sessions", sessions.build(events))
-        states = publish("destination_states", destination_states.build(events))
-        publish("incidents", incidents.build(events, own_sessions, states))
-        publish("destination_health", destination_health.build(events, own_sessions, states))
-        publish("stream_health", stream_health.build(events, windows))
-        publish("audience", audience.build(own_sessions))
-        publish("recordings", recordings.build(events, stream_tags))
-        publish("gops", gops.build(stream_tags))
-        _build_relay_audit(spark, lake, inputs, set(units), *around(units))
-    finally:
-        inputs.let_go()
-        for rows in kept:
+def build_recordings(spark: SparkSession, lake: Lake, units: Collection[Unit], around: Around) -> None:
+    """The tables that it takes recordings for."""
+    files = [file_of(unit) for unit in units]
+    beside, around_beside = around(units)
+    with _Kept() as kept:
+        events = kept(_events_of(spark, lake, units))
+        stream_tags = kept(_tags_of(spark, lake, events, units))
+        lake.replace_units("stream_windows", stream_windows.build(events, stream_tags), files)
+        lake.replace_units("gops", gops.build(stream_tags), files)
+        lake.replace_units("recordings", recordings.build(events, stream_tags), files)
+        if around_beside != set(units):
+            events = kept(_events_of(spark, lake, around_beside))
+            stream_tags = kept(_tags_of(spark, lake, events, around_beside))
+        ids = sorted(unit.stream_id or "" for unit in beside)
+        audit = relay_audit.build(events, stream_tags).where(F.col("stream_id").isin(ids))
+        lake.replace_units("relay_audit", audit, [file_of(unit) for unit in beside])
+
+
+class _Kept:
+    """Rows that several tables are made of: the executors keep them until the end."""
+
+    def __init__(self) -> None:
+        self._rows: list[DataFrame] = []
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        self._rows.append(rows.persist())
+        return self._rows[-1]
+
+    def __enter__(self) -> _Kept:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for rows in self._rows:
             rows.unpersist()
 
 
-def _build_relay_audit(
-    spark: SparkSession, lake: Lake, inputs: Inputs, units: set[Unit], beside: set[Unit], around: set[Unit]
-) -> None:
-    wider = inputs if around == units else _inputs(spark, lake, around)
-    ids = sorted(unit.stream_id or "" for unit in beside)
-    rows = relay_audit.build(wider.events, wider.stream_tags).where(F.col("stream_id").isin(ids))
-    lake.replace_units("relay_audit", rows, [file_of(unit) for unit in beside])
-    if wider is not inputs:
-        wider.let_go()
-
-
-def _inputs(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> Inputs:
+def _events_of(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> DataFrame:
     ids = sorted({unit.stream_id for unit in units if unit.stream_id is not None})
     names = sorted({unit.stream for unit in units if unit.stream is not None})
-    events = lake.read(spark, "events")
     is_refused = F.col("stream_id").isNull() & F.col("type").isin(*REFUSED) & F.col("stream").isin(names)
-    own = events.where(F.col("stream_id").isin(ids) | is_refused)
+    return lake.read(spark, "events").where(F.col("stream_id").isin(ids) | is_refused)
+
+
+def _tags_of(spark: SparkSession, lake: Lake, own: DataFrame, units: Collection[Unit]) -> DataFrame:
+    """Of the files that these streams recorded. Whose a file is depends on what all events say of it."""
+    ids = sorted({unit.stream_id for unit in units if unit.stream_id is not None})
     own_files = timeline.opened_files(own).select("file_name").distinct()
     tags = lake.read(spark, "tags").withColumn("file_name", timeline.file_name(F.col("path")))
     tags = tags.join(own_files, on="file_name", how="left_semi").drop("file_name")
-    stream_tags = timeline.of_streams(events, tags).where(F.col("stream_id").isin(ids))
-    return Inputs(own.persist(), stream_tags.persist())
+    return timeline.of_streams(lake.read(spark, "events"), tags).where(F.col("stream_id").isin(ids))

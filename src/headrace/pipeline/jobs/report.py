@@ -18,6 +18,7 @@ def say_to_stdout(line: str) -> None:
 
 def describe(what: str, rows: int, problems: int, took_s: float, batch_id: int | None = None) -> str:
     batch = "" if batch_id is None else f" batch={batch_id}"
-    unit = "streams" if what == "tables" else "rows"
-    found = "" if what == "tables" else f" problems={problems}"
+    is_built = what.startswith("tables")
+    unit = "streams" if is_built else "rows"
+    found = "" if is_built else f" problems={problems}"
     return f"{what}{batch} {unit}={rows}{found} took={took_s:.1f}s"

@@ -1,8 +1,8 @@
 """`headrace pipeline run`: Structured Streaming over the event log and the recordings.
 
 Each source is a query of its own whose batches become parts of bronze, named by the query and the batch: a batch that
-is done again after a crash finds its part there. The main thread builds silver and gold of the streams that have new
-parts, over and over.
+is done again after a crash finds its part there. The main thread builds the tables of events of the streams that have
+new parts, over and over; a thread beside it does so with the tables that it takes recordings for, which takes longer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.jobs.build import Builder
+from headrace.pipeline.jobs.build import EventTables, RecordingTables
 from headrace.pipeline.jobs.few_lines import FewLines
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
@@ -33,6 +33,7 @@ from headrace.pipeline.sources import events as event_source
 # How often each source is looked at. Finished event files come every three seconds; a broken recording can wait.
 TRIGGER_S = {"events": 1.0, "tags": 2.0, "problems": 10.0}
 _LOOK_S = 0.2
+PAUSE_S = 3.0  # between two builds of tables of recordings
 # A machine that is too busy to start a Python worker in ten seconds makes a query fail. It goes on from its checkpoint.
 MAX_FAILURES = 5
 _RESTART_S = 2.0
@@ -75,13 +76,21 @@ def run(
             queries.append(query)
             # One after the other: each starts a Python process, which on a busy machine must not take ten seconds.
             query.wait_begun(stop)
-        builder = Builder(spark, lake)
+        events, recordings = EventTables(spark, lake), RecordingTables(spark, lake)
+        beside = None if is_once else _Beside(recordings, say, stop)
         while not stop.is_set():
             are_active = [query.is_active(stop) for query in queries]
-            if not _build(builder, say, is_once=is_once):
+            is_new = _build("tables", events, say)
+            if beside is not None:
+                beside.check()
+            else:
+                is_new |= _build("tables of recordings", recordings, say)
+            if not is_new:
                 if is_once and not any(are_active):
                     return
                 stop.wait(_LOOK_S)
+        if beside is not None:
+            beside.join()
     finally:
         for query in queries:
             query.stop()
@@ -171,11 +180,36 @@ def _start(lake: Lake, feed: Feed, say: Say, *, is_once: bool) -> StreamingQuery
     return query
 
 
-def _build(builder: Builder, say: Say, *, is_once: bool) -> bool:
+class _Beside(threading.Thread):
+    """Builds tables in a thread of its own, at most half the time."""
+
+    def __init__(self, tables: RecordingTables, say: Say, stop: threading.Event) -> None:
+        super().__init__(name="tables of recordings", daemon=True)
+        self._tables = tables
+        self._say = say
+        self._stop_asked = stop
+        self._error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            while not self._stop_asked.is_set():
+                began_s = time.monotonic()
+                is_new = _build("tables of recordings", self._tables, self._say)
+                self._stop_asked.wait(max(PAUSE_S, time.monotonic() - began_s) if is_new else _LOOK_S)
+        except Exception as error:  # told by the main thread, which ends the job
+            self._error = error
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+def _build(what: str, tables: EventTables | RecordingTables, say: Say) -> bool:
     began_s = time.monotonic()
-    streams = builder.build_pending() if is_once else builder.build_next()
+    streams = tables.build()
     if streams:
-        say(describe("tables", streams, 0, time.monotonic() - began_s))
+        say(describe(what, streams, 0, time.monotonic() - began_s))
     return streams is not None
 
 

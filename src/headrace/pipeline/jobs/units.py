@@ -18,9 +18,9 @@ MAX_FEW_TAGS = 200_000
 
 
 class Selection:
-    """Rows of some units as Arrow, complete."""
+    """Rows of some units as Arrow, complete. Without `tags` for tables that need none."""
 
-    def __init__(self, events: EventParts, tags: Parts, units: Collection[Unit]) -> None:
+    def __init__(self, events: EventParts, tags: Parts | None, units: Collection[Unit]) -> None:
         self._events = events
         self._tags = tags
         self.units = units
@@ -36,7 +36,8 @@ class Selection:
         return [file_of(unit) for unit in self.units]
 
     def is_few(self) -> bool:
-        return self._events.count(self.ids) <= MAX_FEW_EVENTS and self._tags.count(self._paths) <= MAX_FEW_TAGS
+        has_few_tags = self._tags is None or self._tags.count(self._paths) <= MAX_FEW_TAGS
+        return has_few_tags and self._events.count(self.ids) <= MAX_FEW_EVENTS
 
     def events(self) -> pa.Table:
         # A stream_id on two nodes, which only a made-up log has, takes in both: each is complete, so no harm is done.
@@ -54,6 +55,7 @@ class Selection:
         )
 
     def tags(self) -> pa.Table:
+        assert self._tags is not None
         return self._tags.rows(self._paths)
 
     @cached_property
@@ -64,9 +66,8 @@ class Selection:
 
     @cached_property
     def _paths(self) -> list[str]:
-        return sorted(
-            path for path in self._tags.all_keys() if path is not None and file_name(path) in self._file_names
-        )
+        paths = set() if self._tags is None else self._tags.all_keys()
+        return sorted(path for path in paths if path is not None and file_name(path) in self._file_names)
 
 
 def file_name(path: str) -> str:

@@ -46,10 +46,10 @@ _WINDOW = (*_KEYS, "window_s", "start_ms")
 
 
 def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
-    return _by_arrival(events).unionByName(_by_media_time(stream_tags))
+    return by_arrival(events).unionByName(by_media_time(stream_tags))
 
 
-def _by_arrival(events: DataFrame) -> DataFrame:
+def by_arrival(events: DataFrame) -> DataFrame:
     order = Window.partitionBy(*_KEYS).orderBy("boot", "seq")
     before = order.rowsBetween(Window.unboundedPreceding, -1)
     samples = events.where("type = 'publisher_sample' and interval_ms > 0")
@@ -92,7 +92,7 @@ def _by_arrival(events: DataFrame) -> DataFrame:
     return _finished(rows, "wall", at(F.col("start_ms")))
 
 
-def _by_media_time(stream_tags: DataFrame) -> DataFrame:
+def by_media_time(stream_tags: DataFrame) -> DataFrame:
     frames = timeline.with_media_time(stream_tags)
     order = Window.partitionBy(*_KEYS).orderBy("opened_seq", "path", "byte_offset")
     track = Window.partitionBy(*_KEYS, "kind").orderBy("opened_seq", "path", "byte_offset")
