@@ -181,7 +181,7 @@ def _start(lake: Lake, feed: Feed, say: Say, *, is_once: bool) -> StreamingQuery
 
 
 class _Beside(threading.Thread):
-    """Builds tables in a thread of its own, at most half the time."""
+    """Builds tables in a thread of its own."""
 
     def __init__(self, tables: RecordingTables, say: Say, stop: threading.Event) -> None:
         super().__init__(name="tables of recordings", daemon=True)
@@ -194,9 +194,8 @@ class _Beside(threading.Thread):
     def run(self) -> None:
         try:
             while not self._stop_asked.is_set():
-                began_s = time.monotonic()
                 is_new = _build("tables of recordings", self._tables, self._say)
-                self._stop_asked.wait(max(PAUSE_S, time.monotonic() - began_s) if is_new else _LOOK_S)
+                self._stop_asked.wait(PAUSE_S if is_new else _LOOK_S)
         except Exception as error:  # told by the main thread, which ends the job
             self._error = error
 
