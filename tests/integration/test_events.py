@@ -181,6 +181,8 @@ def test_a_destination_that_dies_and_comes_back_is_told_message_by_message(stage
     assert opened["position"] == 0
     tags = read_tags(Path(closed["path"]))
     assert closed["tags_total"] == len(tags) == ended["position"]
+    # Every tag is a message, so the place of the first frame in the file is its place in the log.
+    assert opened["frame_position"] == next(place for place, tag in enumerate(tags) if tag.is_frame)
     assert closed["bytes_total"] == Path(closed["path"]).stat().st_size
     assert closed["error"] is None
 

@@ -192,6 +192,7 @@ class Recorder:
                         stream=self.stream.key,
                         stream_id=self.stream.id,
                         position=event.position,
+                        frame_position=event.frame_position,
                     )
                 )
             else:

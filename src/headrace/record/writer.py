@@ -35,6 +35,7 @@ _MAX_HEADER_BYTES = 64 << 10
 class FileStarted:
     path: Path
     position: int | None  # of the first message of the log that goes into it
+    frame_position: int | None  # of its first frame, from which on a tag is a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,14 +202,15 @@ class RecordingWriter:
         self._held = []
         self._held_bytes = 0
         self._start_ms = self._video_ms = self._newest_ms = first.media_ms
-        self._create_file(min(positions, default=None))
+        is_frame = first.flags & media.FRAME and first.position != NO_POSITION
+        self._create_file(min(positions, default=None), first.position if is_frame else None)
         for entry in preface:
             if _rank(entry) == _METADATA and entry.position == NO_POSITION:
                 # FFmpeg shows a repeated onMetaData at any other time as a track of subtitles.
                 entry = entry.at(0, entry.media_ms)
             self._put(entry)
 
-    def _create_file(self, position: int | None) -> None:
+    def _create_file(self, position: int | None, frame_position: int | None) -> None:
         if self._segment_ms is None:
             # Each file is a recording of its own, with its own start.
             stem = names.recording_stem(self._app, self._name, self._wall_time())
@@ -220,7 +222,7 @@ class RecordingWriter:
             # The next segment keeps the number, so that those of two recordings with one name are told apart.
             self._file, self._number = flvfile.create(self._directory, stem, self._number)
         self.files += 1
-        self._events.append(FileStarted(self._file.path, position))
+        self._events.append(FileStarted(self._file.path, position, frame_position))
 
     def _put(self, entry: Entry) -> None:
         self._batch.append(encode_tag(entry.type_id, entry.timestamp_ms, entry.payload))

@@ -185,6 +185,7 @@ class RecordingOpened(Event):
     stream: str
     stream_id: str
     position: int | None = None  # of the first message of the log that is in the file
+    frame_position: int | None = None  # of the first frame; from there on every tag is the next message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -33,7 +35,7 @@ def test_a_group_of_pictures_lasts_to_the_next_keyframe_whatever_timestamps_do(s
         tag(8, 5_000_000, is_keyframe=True),  # the encoder started anew
         tag(9, 5_000_040),
     ]
-    rows = gops.build(stream_tags_of(spark, tags))
+    rows = gops.build(frame_of(spark, [opened()]), stream_tags_of(spark, tags))
     assert rows.schema.simpleString() == gops.SCHEMA.simpleString()
     wanted = ("byte_offset", "start_ms", "duration_ms", "frames", "video_bytes", "is_last")
     assert [tuple(row.values()) for row in dicts(rows, *wanted)] == [
@@ -41,6 +43,41 @@ def test_a_group_of_pictures_lasts_to_the_next_keyframe_whatever_timestamps_do(s
         (6, 120, 40, 2, 2000, False),
         (8, 160, 40, 2, 2000, True),
     ]
+
+
+def test_positions_in_the_log_are_known_from_the_first_frame_up_to_what_the_recorder_skipped(
+    spark: SparkSession,
+) -> None:
+    second = "/data/recordings/second.flv"
+    # Metadata and a header that stand in the file again; then every tag is a message, a script too.
+    tags = [
+        tag(1, 0, kind="script"),
+        tag(2, 0, is_config=True),
+        tag(3, 0, is_keyframe=True),
+        tag(4, 10, kind="script"),
+        tag(5, 40),
+        tag(6, 80, is_keyframe=True),
+        tag(7, 120),
+        tag(8, 160),
+        tag(9, 900, path=second, is_keyframe=True),
+        tag(10, 940, path=second),
+    ]
+    files = [opened(1, frame_position=100), opened(2, path=second, frame_position=300)]
+    skipped = event("delivery", 0, 3, reader="recorder", name="r", start=105, stop=300, outcome="skipped", reason="lag")
+    other = event(
+        "delivery", 0, 4, reader="destination", name="d", start=101, stop=300, outcome="skipped", reason="lag"
+    )
+    wanted = ("byte_offset", "first_position", "last_position")
+
+    def positions(*events: dict[str, Any]) -> list[tuple[int, int | None, int | None]]:
+        rows = gops.build(frame_of(spark, list(events)), stream_tags_of(spark, tags, list(events)))
+        return sorted(tuple(row.values()) for row in dicts(rows, *wanted))
+
+    assert positions(*files, other) == [(3, 100, 102), (6, 103, 105), (9, 300, 301)]
+    # The last frame of the second group may be any later message, so no position is claimed for it.
+    assert positions(*files, skipped) == [(3, 100, 102), (6, 103, None), (9, 300, 301)]
+    # Logs from before positions were told.
+    assert positions(opened(1), opened(2, path=second)) == [(3, None, None), (6, None, None), (9, None, None)]
 
 
 def test_a_file_that_two_streams_claim_belongs_to_neither(spark: SparkSession) -> None:

@@ -486,7 +486,7 @@ def test_a_segment_that_fails_is_told_with_what_is_in_that_file_alone(
     opened = [event for event in told if isinstance(event, RecordingOpened)]
     first, second = [event for event in told if isinstance(event, RecordingClosed)]
     assert [event.path for event in opened] == [first.path, second.path]
-    assert [event.position for event in opened] == [0, 28]
+    assert [(event.position, event.frame_position) for event in opened] == [(0, 3), (28, 28)]
     assert (first.tags_total, first.duration_ms, first.error) == (28, 24 * 40, None)
     assert (second.tags_total, second.bytes_total) == (13, kept)
     assert (second.duration_ms, second.error) == (9 * 40, os.strerror(errno.ENOSPC))

@@ -332,32 +332,37 @@ def test_no_frame_is_lost_or_moved_whatever_comes(
 # --- which messages of the log a file begins with
 
 
-def _positions(directory: Path, entries: Sequence[Entry], segment_s: float | None = None) -> list[int | None]:
+Positions = list[tuple[int | None, int | None]]
+
+
+def _positions(directory: Path, entries: Sequence[Entry], segment_s: float | None = None) -> Positions:
+    """Of each file's first message and of its first frame."""
     writer = RecordingWriter(directory, "live", "cam", segment_duration_s=segment_s, wall_time=lambda: NOON_S)
     writer.write(entries)
     writer.close()
-    return [event.position for event in writer.take_events() if isinstance(event, FileStarted)]
+    started = [event for event in writer.take_events() if isinstance(event, FileStarted)]
+    return [(event.position, event.frame_position) for event in started]
 
 
-def test_a_file_is_told_with_the_position_of_its_first_message(tmp_path: Path) -> None:
+def test_a_file_is_told_with_the_positions_of_its_first_message_and_frame(tmp_path: Path) -> None:
     sent = [*PREFACE, *_gops(3)]
-    assert _positions(tmp_path, logged(sent)) == [0]
-    assert _positions(tmp_path, logged(sent), segment_s=1.0) == [0, 3 + 50, 3 + 100]
+    assert _positions(tmp_path, logged(sent)) == [(0, 3)]
+    assert _positions(tmp_path, logged(sent), segment_s=1.0) == [(0, 3), (3 + 50, 3 + 50), (3 + 100, 3 + 100)]
 
 
 def test_a_file_that_begins_with_new_headers_begins_at_the_first_of_them(tmp_path: Path) -> None:
     change = [data(1000, OTHER_METADATA), video(1000, OTHER_AVC_HEADER)]
     sent = [*PREFACE, *_gops(1), *change, *_gops(1, first_ms=1000)]
-    assert _positions(tmp_path, logged(sent)) == [0, 53]
+    assert _positions(tmp_path, logged(sent)) == [(0, 3), (53, 55)]
 
 
 def test_what_is_repeated_for_a_late_joiner_has_no_position(tmp_path: Path) -> None:
     log = StreamLog(LogLimits())
     for message in [*PREFACE, *_gops(2)]:
         log.append(*message)
-    assert _positions(tmp_path, Cursor(log).take(1 << 30)) == [53]
+    assert _positions(tmp_path, Cursor(log).take(1 << 30)) == [(53, 53)]
 
 
 def test_a_file_of_nothing_that_the_log_has_is_told_without_a_position(tmp_path: Path) -> None:
     repeated = [entry.at(0, 0) for entry in logged([audio(n, CUE_POINT) for n in range(MAX_HELD_MESSAGES)])]
-    assert _positions(tmp_path, repeated) == [None]
+    assert _positions(tmp_path, repeated) == [(None, None)]

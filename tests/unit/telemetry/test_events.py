@@ -85,7 +85,7 @@ CONTRACTS: dict[int, dict[str, dict[str, str]]] = {
             "feed": "str?",
             "is_backup": "bool",
         },
-        "recording_opened": {**_RECORDING, "position": "int?"},
+        "recording_opened": {**_RECORDING, "position": "int?", "frame_position": "int?"},
         "recording_closed": {
             **_RECORDING,
             "bytes_total": "int",
@@ -201,7 +201,7 @@ def test_whatever_is_new_is_written_down_here_and_may_be_missing_in_old_lines() 
 # Fields that came after the first lines of this version were written.
 _ADDED = {
     "destination_state": ("feed", "is_backup"),
-    "recording_opened": ("position",),
+    "recording_opened": ("position", "frame_position"),
     "publisher_sample": ("keyframe_interval_max_ms",),
     "subscriber_sample": (*_HANDED, "first_keyframe_ms"),
     "destination_sample": ("feed", *_HANDED),

@@ -106,7 +106,7 @@ class FewRecordings(_FewRows):
         self._events.put(rows)
         self._put_tags(selection, self._stream_tags)
         self._publish("stream_windows", selection, lambda: stream_windows.build(events, tags))
-        self._publish("gops", selection, lambda: gops.build(tags))
+        self._publish("gops", selection, lambda: gops.build(events, tags))
         self._publish("recordings", selection, lambda: recordings.build(events, tags))
         self._build_relay_audit(selection, rows, *around(selection.units))
 

@@ -48,7 +48,7 @@ def build_recordings(spark: SparkSession, lake: Lake, units: Collection[Unit], a
         events = kept(_events_of(spark, lake, units))
         stream_tags = kept(_tags_of(spark, lake, events, units))
         lake.replace_units("stream_windows", stream_windows.build(events, stream_tags), files)
-        lake.replace_units("gops", gops.build(stream_tags), files)
+        lake.replace_units("gops", gops.build(events, stream_tags), files)
         lake.replace_units("recordings", recordings.build(events, stream_tags), files)
         if around_beside != set(units):
             events = kept(_events_of(spark, lake, around_beside))

@@ -20,11 +20,14 @@ SCHEMA = table(
     ("frames", LONG, "video frames"),
     ("video_bytes", LONG, "their payloads"),
     ("codec", STRING, "of the keyframe"),
+    ("first_position", LONG, "of the keyframe in the stream's log, as in relay_audit; null where nobody tells"),
+    ("last_position", LONG, "of its last video frame"),
 )
 
 
-def build(stream_tags: DataFrame) -> DataFrame:
-    frames = timeline.with_media_time(stream_tags).where("kind = 'video'")
+def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
+    tags = timeline.with_log_position(events, stream_tags)
+    frames = timeline.with_media_time(tags).where("kind = 'video'")
     order = Window.partitionBy("node", "stream_id").orderBy("opened_seq", "path", "byte_offset")
     until_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     # Frames before the first keyframe belong to no group.
@@ -37,6 +40,8 @@ def build(stream_tags: DataFrame) -> DataFrame:
         F.count(F.lit(1)).alias("frames"),
         F.sum("size_bytes").alias("video_bytes"),
         F.min_by("codec", F.struct("opened_seq", "path", "byte_offset")).alias("codec"),
+        F.min_by("log_position", F.struct("opened_seq", "path", "byte_offset")).alias("first_position"),
+        F.max_by("log_position", F.struct("opened_seq", "path", "byte_offset")).alias("last_position"),
     )
     following_ms = F.lead("start_ms").over(Window.partitionBy("node", "stream_id").orderBy("gop"))
     rows = groups.withColumns({"is_last": following_ms.isNull(), "stop_ms": F.coalesce(following_ms, F.col("end_ms"))})

@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 # Beyond this a step in timestamps is a new start and no pause: media time goes on where it was.
 JUMP_MS = 10_000
 _HALF, _WHOLE = 1 << 31, 1 << 32
+_OF_FILE = ("node", "stream", "stream_id", "named", "opened_seq", "opened_ms", "frame_position")
 
 
 def opened_files(events: DataFrame) -> DataFrame:
-    """What the server said it records: node, stream, stream_id, named (the path), file_name, opened_seq, opened_ms."""
+    """What the server said of each file it records: whose it is, `named` (the path), file_name, when, and where."""
     return events.where("type = 'recording_opened'").select(
         "node",
         "stream",
@@ -24,6 +25,7 @@ def opened_files(events: DataFrame) -> DataFrame:
         file_name(F.col("path")).alias("file_name"),
         F.col("seq").alias("opened_seq"),
         F.col("time_ms").alias("opened_ms"),
+        "frame_position",
     )
 
 
@@ -39,7 +41,7 @@ def of_streams(events: DataFrame, tags: DataFrame) -> DataFrame:
     )
     owned = claims.groupBy("path").agg(
         F.count_distinct("node", "stream_id").alias("claims"),
-        *[F.min(name).alias(name) for name in ("node", "stream", "stream_id", "named", "opened_seq", "opened_ms")],
+        *[F.min(name).alias(name) for name in _OF_FILE],
     )
     return tags.drop("stream").join(owned.where("claims = 1").drop("claims"), on="path", how="inner")
 
@@ -59,6 +61,25 @@ def with_media_time(stream_tags: DataFrame) -> DataFrame:
     counted_ms = F.when(F.col("is_jump"), 0).otherwise(F.col("step_ms"))
     until_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return steps.withColumn("media_ms", F.sum(counted_ms).over(until_here))
+
+
+def with_log_position(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
+    """All tags with their place in the stream's log, where it is known.
+
+    From a file's first frame on every tag is the next message of the log, up to where the recorder skipped some.
+    """
+    place = Window.partitionBy("node", "stream_id", "path").orderBy("byte_offset")
+    is_frame = F.coalesce("is_frame", ~F.col("is_config"), F.lit(True)) & F.col("kind").isin("audio", "video")
+    tags = stream_tags.withColumns({"nth": F.row_number().over(place), "is_media": is_frame})
+    first = F.min(F.when(F.col("is_media"), F.col("nth"))).over(Window.partitionBy("node", "stream_id", "path"))
+    position = F.when(F.col("nth") >= first, F.col("frame_position") + F.col("nth") - first)
+    skips = events.where("type = 'delivery' and reader = 'recorder' and outcome = 'skipped'")
+    starts = skips.groupBy("node", "stream_id").agg(F.collect_set("start").alias("skips"))
+    tags = tags.withColumn("log_position", position).join(starts, on=["node", "stream_id"], how="left")
+    in_file = F.filter("skips", lambda start: start >= F.col("frame_position"))
+    is_known = F.coalesce(F.col("log_position") < F.array_min(in_file), F.lit(True))
+    known = tags.withColumn("log_position", F.when(is_known, F.col("log_position")))
+    return known.drop("nth", "is_media", "skips")
 
 
 def signed_step_ms(newer: Column, older: Column) -> Column:
