@@ -75,6 +75,7 @@ class Lake:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._notes: dict[str, set[str]] = {}
 
     def directory(self, table: str) -> Path:
         return self.root / TABLES[table].layer / table
@@ -109,7 +110,8 @@ class Lake:
     # Bronze: parts ------------------------------------------------------------------------------------------------
 
     def parts(self, table: str) -> list[str]:
-        return sorted(path.name for path in self.directory(table).iterdir() if path.is_dir())
+        with os.scandir(self.directory(table)) as found:
+            return sorted(entry.name for entry in found if entry.is_dir())
 
     def has_part(self, table: str, part: str) -> bool:
         return (self.directory(table) / part).exists()
@@ -166,10 +168,15 @@ class Lake:
         self._note(_BUILT_FILE, {f"{table}/{part}" for table, names in parts.items() for part in names})
 
     def _noted(self, file: str) -> set[str]:
-        return set(self._read_json(file).get("parts", ()))
+        # Asked for several times a second. Nobody else writes it while we have the lock.
+        if file not in self._notes:
+            self._notes[file] = set(self._read_json(file).get("parts", ()))
+        return self._notes[file]
 
     def _note(self, file: str, parts: set[str]) -> None:
-        self._write_json(file, {"parts": sorted(self._noted(file) | parts)})
+        noted = self._noted(file) | parts
+        self._write_json(file, {"parts": sorted(noted)})
+        self._notes[file] = noted
 
     # Opening ------------------------------------------------------------------------------------------------------
 

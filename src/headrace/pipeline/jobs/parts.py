@@ -17,7 +17,7 @@ from headrace.pipeline.jobs.lake import Lake
 
 # A second of a stream is some ten events and a hundred tags. What an archive's batch holds is read through, not kept.
 MAX_PART_ROWS = 20_000
-MAX_KEPT_ROWS = 400_000
+MAX_KEPT_ROWS = 200_000  # 100 MB of events, whose columns are many and mostly null
 
 Keys = Collection[str | None]
 
@@ -32,6 +32,7 @@ class Parts:
         self._counts: dict[str, Counter[str | None]] = {}  # by part: how many rows of which key
         self._kept: OrderedDict[str, pa.Table] = OrderedDict()
         self._kept_rows = 0
+        self._large: set[str] = set()
 
     def count(self, keys: Keys) -> int:
         """How many rows have one of these keys."""
@@ -45,10 +46,19 @@ class Parts:
     def rows(self, keys: Keys) -> pa.Table:
         """The rows with one of these keys, in the order in which they were taken in."""
         self._look()
-        parts = [part for part, counts in self._counts.items() if not counts.keys().isdisjoint(keys)]
-        columns = self._lake.arrow_schema(self._table).names
-        found = (rows for part in parts for rows in self._scan(part, columns, self._is_key(keys)))
-        return pa.concat_tables([self._lake.arrow_schema(self._table).empty_table(), *found])
+        schema = self._lake.arrow_schema(self._table)
+        is_key = self._is_key(keys)
+        found = [schema.empty_table()]
+        small = [schema.empty_table()]
+        for part, counts in self._counts.items():
+            if not counts.keys().isdisjoint(keys):
+                rows = self._small(part)
+                if rows is None:
+                    found += self._scan(part, schema.names, is_key)
+                else:
+                    small.append(rows)
+        # A long stream has thousands of small parts: they are looked through at once.
+        return pa.concat_tables([*found, pa.concat_tables(small).filter(is_key)])
 
     def distinct(self, part: str, columns: Sequence[str], where: pc.Expression | None = None) -> set[tuple[Any, ...]]:
         """The different values of some columns in a part."""
@@ -76,14 +86,25 @@ class Parts:
         return counts
 
     def _scan(self, part: str, columns: Sequence[str], where: pc.Expression | None = None) -> Iterator[pa.Table]:
-        dataset = None if part in self._kept else self._lake.dataset(self._table, [part])
-        if dataset is not None and dataset.count_rows() > MAX_PART_ROWS:
-            for batch in dataset.to_batches(columns=list(columns), filter=where):
-                yield pa.Table.from_batches([batch])
+        rows = self._small(part)
+        if rows is not None:
+            yield (rows if where is None else rows.filter(where)).select(list(columns))
             return
-        rows = self._kept[part] if dataset is None else self._keep(part, dataset.to_table())
-        self._kept.move_to_end(part)
-        yield (rows if where is None else rows.filter(where)).select(list(columns))
+        for batch in self._lake.dataset(self._table, [part]).to_batches(columns=list(columns), filter=where):
+            yield pa.Table.from_batches([batch])
+
+    def _small(self, part: str) -> pa.Table | None:
+        """All rows of a part that is small, read once as long as it is kept."""
+        if part in self._kept:
+            self._kept.move_to_end(part)
+            return self._kept[part]
+        if part in self._large:
+            return None
+        dataset = self._lake.dataset(self._table, [part])
+        if dataset.count_rows() > MAX_PART_ROWS:
+            self._large.add(part)
+            return None
+        return self._keep(part, dataset.to_table())
 
     def _keep(self, part: str, rows: pa.Table) -> pa.Table:
         self._kept[part] = rows
