@@ -53,7 +53,6 @@ def measure(rtmpload: Path, peer: str, count: int, kbps: int, warmup_s: float, m
             ]
             time.sleep(warmup_s)
             beats = [metronome.start(core, measure_s) for core in (0, 1)]
-            time.sleep(0.3)  # a metronome starts
             stolen_s = metronome.stolen_s()
             cpu_s, began_ns = near.cpu_s(), time.monotonic_ns()
             time.sleep(measure_s - 0.5)

@@ -19,8 +19,12 @@ _STALL_NS = 2_000_000  # a beat that is later than this is told by itself, from 
 
 
 def start(core: int, seconds: float) -> subprocess.Popen[str]:
+    """A metronome that beats already."""
     command = [sys.executable, "-m", "benchmarks.metronome", str(core), str(seconds)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
 
 
 def stolen_s() -> float:
@@ -36,6 +40,7 @@ def main() -> None:
         is_first = True
     except PermissionError:
         is_first = False
+    print("beating", flush=True)
     late_ns = []
     stalls_ns = []
     stop_ns = time.monotonic_ns() + int(float(sys.argv[2]) * 1e9)
