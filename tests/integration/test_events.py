@@ -13,6 +13,9 @@ from typing import Any, get_args, get_origin
 import av
 import pytest
 
+from headrace.pipeline.sources.flv.options import FlvOptions
+from headrace.pipeline.sources.flv.schema import TAG_SCHEMA
+from headrace.pipeline.sources.flv.source import FlvReader
 from headrace.telemetry.events import EVENT_TYPES, FIELD_NAMES, SCHEMA_VERSION, field_types
 from tests.integration.clips import Clip, ClipLibrary
 from tests.integration.far_ends import free_port
@@ -91,6 +94,17 @@ def told_by(server: ServerProcess) -> EventLines:
     told.assert_complete()
     told.assert_holds_nothing_of(SECRET, KEY)
     return told
+
+
+def log_positions(recordings: Path, data_dir: Path) -> list[int | None]:
+    """Of every tag, as the `flv` source tells it."""
+    reader = FlvReader(FlvOptions.parse({"path": str(recordings), "events": str(data_dir)}), TAG_SCHEMA)
+    return [
+        place
+        for part in reader.partitions()
+        for batch in reader.read(part)
+        for place in batch["log_position"].to_pylist()
+    ]
 
 
 def ranges(deliveries: Iterable[Line], position: int, start: int = 0) -> Counter[str]:
@@ -182,7 +196,9 @@ def test_a_destination_that_dies_and_comes_back_is_told_message_by_message(stage
     tags = read_tags(Path(closed["path"]))
     assert closed["tags_total"] == len(tags) == ended["position"]
     # Every tag is a message, so the place of the first frame in the file is its place in the log.
-    assert opened["frame_position"] == next(place for place, tag in enumerate(tags) if tag.is_frame)
+    first_frame = next(place for place, tag in enumerate(tags) if tag.is_frame)
+    assert opened["frame_position"] == first_frame
+    assert log_positions(here, data_of(first)) == [None] * first_frame + [*range(first_frame, len(tags))]
     assert closed["bytes_total"] == Path(closed["path"]).stat().st_size
     assert closed["error"] is None
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from headrace.pipeline.sources.flv.chain import SIZE_BYTES, TAG_HEADER_BYTES
 from headrace.pipeline.sources.flv.facts import Facts, Flags, Numbers, read_facts
 from headrace.pipeline.sources.flv.names import stream_of
+from headrace.pipeline.sources.flv.positions import Counter
 from headrace.pipeline.sources.flv.walk import Problem, Tags
 from headrace.protocol.messages import AUDIO, DATA, VIDEO
 
@@ -41,9 +42,10 @@ class RowFilter:
         return np.logical_and.reduce(masks) if masks else None
 
 
-def tag_batch(path: str, tags: Tags, schema: StructType, wanted: RowFilter) -> Any:
+def tag_batch(path: str, tags: Tags, schema: StructType, wanted: RowFilter, positions: Counter | None = None) -> Any:
     """A `pyarrow.RecordBatch` of the tags that pass the filter."""
-    rows = _Rows(path, tags, read_facts(tags), wanted)
+    facts = read_facts(tags)
+    rows = _Rows(path, tags, facts, wanted, positions.count(facts.is_frame) if positions is not None else None)
     arrow = to_arrow_schema(schema, timezone="UTC")
     return pa.RecordBatch.from_arrays([_COLUMNS[column.name](rows).cast(column.type) for column in arrow], schema=arrow)
 
@@ -67,12 +69,15 @@ def problem_batch(path: str, problems: Iterable[Problem], schema: StructType) ->
 class _Rows:
     """The tags of a batch that passed the filter, and one method per column."""
 
-    def __init__(self, path: str, tags: Tags, facts: Facts, wanted: RowFilter) -> None:
+    def __init__(
+        self, path: str, tags: Tags, facts: Facts, wanted: RowFilter, positions: tuple[Numbers, Flags] | None
+    ) -> None:
         mask = wanted.mask(facts)
         self._keep = slice(None) if mask is None else mask
         self._path = path
         self._tags = tags
         self._facts = facts
+        self._positions = positions
         self._starts = tags.starts[self._keep]
         self._ends = tags.ends[self._keep]
         self._count = len(self._starts)
@@ -90,7 +95,10 @@ class _Rows:
         return _numbers(np.arange(first, first + len(self._tags.starts))[self._keep])
 
     def log_position(self) -> Any:
-        return pa.nulls(self._count, pa.int64())
+        if self._positions is None:
+            return pa.nulls(self._count, pa.int64())
+        position, is_known = self._positions
+        return _numbers(position[self._keep], is_known[self._keep])
 
     def byte_offset(self) -> Any:
         return _numbers(self._starts + self._tags.base)

@@ -5,6 +5,8 @@ glob            which names in a directory are taken: `*.flv`
 recursive       whether directories in directories are looked into: true
 rows            `tags`, or `problems`: what in the same files is no tag
 payload         whether tags have a column with their bytes: false
+events          the server's data directory, or several with commas: tags get their log_position where it tells;
+                batch only, and a file is then read by one task however large it is
 maxSplitBytes   files above this are read by several tasks: 512m
 minPartitions   small files are packed into tasks, but into no fewer than this: the driver's processors
 Streams only:
@@ -38,6 +40,7 @@ class FlvOptions:
     is_recursive: bool = True
     rows: str = TAGS
     has_payload: bool = False
+    events: str | None = field(default=None, repr=False)
     max_split_bytes: int = 512 << 20
     min_partitions: int = 1
     close_after_ms: int = 300_000
@@ -56,6 +59,7 @@ class FlvOptions:
             is_recursive=_flag(given, "recursive", default=True),
             rows=rows,
             has_payload=_flag(given, "payload", default=False),
+            events=given.get("events"),
             max_split_bytes=_size(given, "maxSplitBytes", "512m"),
             min_partitions=_size(given, "minPartitions", str(os.cpu_count() or 1)),
             close_after_ms=_duration_ms(given, "closeAfter", "5m"),

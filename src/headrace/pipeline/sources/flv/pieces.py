@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from headrace.pipeline.sources.flv.positions import Place
 from headrace.pipeline.sources.flv.walk import Range
 
 # A task costs about as long as reading this much: fewer bytes than that are not worth one of their own.
@@ -18,6 +19,7 @@ class Piece:
 
     path: str
     part: Range
+    place: Place | None = None  # in the log, of a whole file
 
 
 def split(path: str, begin: int, size: int, max_bytes: int, tags_before: int | None = 0) -> Iterator[Piece]:

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from headrace.pipeline.sources.flv.columns import RowFilter, problem_batch, tag_batch
 from headrace.pipeline.sources.flv.listing import Files
 from headrace.pipeline.sources.flv.pieces import Piece
+from headrace.pipeline.sources.flv.positions import Counter
 from headrace.pipeline.sources.flv.schema import PROBLEMS
 from headrace.pipeline.sources.flv.walk import Problem, Tags, walk
 
@@ -42,9 +43,15 @@ class FlvReading:
             if self.rows == PROBLEMS:
                 yield from self._problems(piece)
             else:
-                for found in self._walk(piece):
-                    if isinstance(found, Tags):
-                        yield tag_batch(piece.path, found, self.schema, self.wanted)
+                yield from self._tags(piece)
+
+    def _tags(self, piece: Piece) -> Iterator[Any]:
+        positions = Counter(piece.place) if piece.place is not None else None
+        for found in self._walk(piece):
+            if isinstance(found, Tags):
+                yield tag_batch(piece.path, found, self.schema, self.wanted, positions)
+            elif positions is not None:
+                positions.stop()
 
     def _problems(self, piece: Piece) -> Iterator[Any]:
         problems: list[Problem] = []

@@ -28,7 +28,9 @@ TAG_SCHEMA = StructType(
         _column("path", StringType(), "absolute, or an address without credentials; with byte_offset the key"),
         _column("stream", StringType(), "app/name as far as the file's name tells, else that name"),
         _column("tag_index", LongType(), "from 0 among the file's rows; null where a split began in its middle"),
-        _column("log_position", LongType(), "in the stream's log; null: a file alone does not tell, `gops` does"),
+        _column(
+            "log_position", LongType(), "in the stream's log, where option `events` is given; in a lake see `gops`"
+        ),
         _column("byte_offset", LongType(), "of the tag's header"),
         _column("kind", StringType(), "video, audio or script"),
         _column("timestamp_ms", LongType(), "0 to 2^32 - 1 as in the file, where it wraps"),

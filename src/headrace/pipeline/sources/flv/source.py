@@ -28,14 +28,18 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.sources.flv.filters import Wanted, push
 from headrace.pipeline.sources.flv.listing import FoundFile
 from headrace.pipeline.sources.flv.offsets import Limits, Offset, advance
 from headrace.pipeline.sources.flv.options import FlvOptions
 from headrace.pipeline.sources.flv.pieces import Piece, pack, split
+from headrace.pipeline.sources.flv.positions import Places
 from headrace.pipeline.sources.flv.reading import FlvPartition, FlvReading
 from headrace.pipeline.sources.flv.schema import require_columns, schema_of
-from headrace.pipeline.sources.flv.walk import whole_tags
+from headrace.pipeline.sources.flv.walk import Range, whole_tags
+
+_NOT_IN_STREAMS = "none in a stream: a tag may come before the event that tells its place"
 
 
 def register(spark: SparkSession) -> None:
@@ -59,7 +63,10 @@ class FlvDataSource(DataSource):
         return FlvReader(FlvOptions.parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> FlvStreamReader:
-        return FlvStreamReader(FlvOptions.parse(self.options), schema)
+        options = FlvOptions.parse(self.options)
+        if options.events is not None:
+            raise PipelineError("OPTION_INVALID", option="events", value=options.events, expected=_NOT_IN_STREAMS)
+        return FlvStreamReader(options, schema)
 
 
 class FlvReader(DataSourceReader):
@@ -78,12 +85,18 @@ class FlvReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
+        places = Places.read(options.events) if options.events is not None else None
         found = [file for file in self._reading.files.find(may_be_missing=False) if self._wanted.has_file(file.path)]
-        pieces = (piece for file in found for piece in split(file.path, 0, file.size, options.max_split_bytes))
+        pieces = (piece for file in found for piece in self._split(file, places))
         return [FlvPartition(task) for task in pack(pieces, options.max_split_bytes, options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._reading.read(partition)
+
+    def _split(self, file: FoundFile, places: Places | None) -> Iterable[Piece]:
+        if places is not None and (place := places.of(file.path)) is not None:
+            return [Piece(file.path, Range.whole(file.size), place)]
+        return split(file.path, 0, file.size, self._options.max_split_bytes)
 
 
 class FlvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
