@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pyarrow.fs as pafs
 
 from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.filesystems import connect
 from headrace.pipeline.sources.flv.files import FileBytes, RemoteFile, open_local
 
 DEFAULT_GLOB = "*.flv"
@@ -82,7 +83,7 @@ class Root:
         """The file system, and what it calls the place that we call `name`."""
         if self._is_local:
             return pafs.LocalFileSystem(), self.name
-        filesystem, base = pafs.FileSystem.from_uri(self._uri)
+        filesystem, base = connect(self._uri)
         return filesystem, base.rstrip("/")
 
     def _select(self, glob: str, *, is_recursive: bool) -> Iterator[FoundFile]:
