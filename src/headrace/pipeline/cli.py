@@ -1,4 +1,4 @@
-"""`headrace pipeline run` and `headrace pipeline batch`: words in, a job run, one clear line if it cannot be.
+"""`headrace pipeline run`, `batch` and `status`: words in, a job run, one clear line if it cannot be.
 
 Owns arguments and exit statuses: 0 done, 1 the job failed, 2 the command line was wrong. PySpark is imported only when
 a job begins, so that help needs none.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import signal
 import sys
@@ -44,34 +45,59 @@ def main(argv: Sequence[str], program: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.job == "status":
+        return _show_status(options)
     from headrace.pipeline.jobs import batch, streaming
+    from headrace.pipeline.jobs.board import Board
     from headrace.pipeline.jobs.lake import open_lake
     from headrace.pipeline.jobs.report import say_to_stdout
     from headrace.pipeline.session import is_local, make_session
 
     data_dirs = options.data_dir or [Path("data")]
     record_dirs = options.record_dir or [Path("recordings")]
-    lake_dir = options.lake or data_dirs[0] / "lake"
     places = [path.absolute() for path in data_dirs], [path.absolute() for path in record_dirs]
     # The lock first: a second job is told so at once, without waiting for a JVM.
-    with open_lake(lake_dir, f"headrace pipeline {options.job}") as lake:
+    with open_lake(_lake_dir(options), f"headrace pipeline {options.job}") as lake:
+        board = Board(lake.root, options.job)
         if options.job == "run" and is_local(options.master):
             os.nice(_NICE)  # the JVM inherits it: the server beside us has the machine first
-        spark = make_session(f"headrace {options.job}", master=options.master)
+        try:
+            spark = make_session(f"headrace {options.job}", master=options.master)
+        except HeadraceError as error:
+            board.end(str(error))
+            raise
         try:
             if options.job == "batch":
                 wanted = batch.Range(options.from_time, options.to_time)
-                batch.run(spark, lake, *places, wanted, say_to_stdout)
+                batch.run(spark, lake, *places, wanted, say_to_stdout, board)
             else:
                 stop = threading.Event()
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, lambda *_: stop.set())
                 if options.until_eof:
                     threading.Thread(target=_stop_at_eof, args=(stop,), daemon=True).start()
-                streaming.run(spark, lake, *places, say_to_stdout, is_once=options.once, stop=stop)
+                streaming.run(spark, lake, *places, say_to_stdout, is_once=options.once, stop=stop, board=board)
+            board.end()
+        except Exception as error:
+            board.end(str(error).strip().partition("\n")[0])
+            raise
         finally:
             spark.stop()
     return 0
+
+
+def _show_status(options: argparse.Namespace) -> int:
+    from headrace.pipeline.jobs import status
+
+    report = status.look(_lake_dir(options).absolute())
+    text = json.dumps(status.to_json(report)) if options.format == "json" else status.to_text(report)
+    sys.stdout.write(f"{text}\n")
+    return 0
+
+
+def _lake_dir(options: argparse.Namespace) -> Path:
+    given: Path | None = options.lake
+    return given or (options.data_dir or [Path("data")])[0] / "lake"
 
 
 def _stop_at_eof(stop: threading.Event) -> None:
@@ -91,7 +117,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = _Parser(prog=program, description="Recordings and events to tables, on Apache Spark.")
-    jobs = parser.add_subparsers(dest="job", required=True, metavar="run|batch")
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="run|batch|status")
     run = jobs.add_parser("run", help="follow the server until it is stopped", allow_abbrev=False)
     run.add_argument("--once", action="store_true", help="take in what is there now, then end")
     run.add_argument("--until-eof", action="store_true", help="end when standard input does, as with a server's life")
@@ -99,10 +125,16 @@ def _parser(program: str) -> argparse.ArgumentParser:
     form = "as 2026-01-31 or 2026-01-31T18:00, UTC unless it says otherwise"
     batch.add_argument("--from", dest="from_time", type=_time, metavar="TIME", help=f"only from here on, {form}")
     batch.add_argument("--to", dest="to_time", type=_time, metavar="TIME", help="only before this, in the same form")
-    for job in (run, batch):
+    status = jobs.add_parser("status", help="what the job on a lake does, and what the tables hold", allow_abbrev=False)
+    status.add_argument("--format", choices=("text", "json"), default="text", help="for people or for programs")
+    for job in (run, batch, status):
         job.add_argument(
             "--data-dir", type=Path, action="append", metavar="DIR", help="the server's, repeatable (default data)"
         )
+        job.add_argument(
+            "--lake", type=Path, metavar="DIR", help="where the tables are (default lake in the data directory)"
+        )
+    for job in (run, batch):
         job.add_argument(
             "--record-dir",
             type=Path,
@@ -111,9 +143,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
             help="the server's, repeatable (default recordings)",
         )
         job.add_argument("--master", default="local[*]", help="where Spark runs (default local[*])")
-        job.add_argument(
-            "--lake", type=Path, metavar="DIR", help="where tables go (default lake in the data directory)"
-        )
     return parser
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.pipeline.jobs.build import build_all
+from headrace.pipeline.jobs.board import Board
+from headrace.pipeline.jobs.build import EventTables, RecordingTables
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.report import Say, describe
@@ -47,21 +48,38 @@ class Range:
 
 
 def run(
-    spark: SparkSession, lake: Lake, data_dirs: list[Path], record_dirs: list[Path], wanted: Range, say: Say
+    spark: SparkSession,
+    lake: Lake,
+    data_dirs: list[Path],
+    record_dirs: list[Path],
+    wanted: Range,
+    say: Say,
+    board: Board | None = None,
 ) -> None:
+    board = board or Board(lake.root, "batch")
     part = _next_part(lake)
     for number, data_dir in enumerate(data_dirs):
+        board.watch(f"events-{number}", "events", data_dir)
         lines = _lines(spark, data_dir, wanted)
         if lines is not None:
             began_s = time.monotonic()
             taken = take_in_lines(spark, lake, f"{part}-{number}", lines)
+            board.took_in(f"events-{number}", *taken, time.monotonic() - began_s)
             say(describe("events", taken.rows, taken.problems, time.monotonic() - began_s))
     for number, record_dir in enumerate(record_dirs):
         began_s = time.monotonic()
+        board.watch(f"recordings-{number}", "recordings", record_dir)
         taken = _take_in_recordings(spark, lake, f"{part}-{number}", record_dir, wanted)
+        board.took_in(f"recordings-{number}", *taken, time.monotonic() - began_s)
         say(describe("tags", taken.rows, taken.problems, time.monotonic() - began_s))
+    streams = 0
     began_s = time.monotonic()
-    streams = build_all(spark, lake)
+    for lane, tables in (("events", EventTables(spark, lake)), ("recordings", RecordingTables(spark, lake))):
+        since_s = time.monotonic()
+        built = tables.build()
+        if built is not None:
+            streams = max(streams, built.streams)
+            board.built(lane, built.streams, time.monotonic() - since_s, built.newest_event_ms)
     say(describe("tables", streams, 0, time.monotonic() - began_s))
 
 

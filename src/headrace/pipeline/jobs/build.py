@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import NamedTuple
 
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -26,11 +27,15 @@ from headrace.pipeline.session import is_local
 _AROUND = timedelta(minutes=2)
 
 
+class Built(NamedTuple):
+    streams: int
+    newest_event_ms: int | None  # among what was new
+
+
 def build_all(spark: SparkSession, lake: Lake) -> int:
     """Everything that is new. How many streams that was."""
-    told = EventTables(spark, lake).build()
-    built = RecordingTables(spark, lake).build()
-    return max(told or 0, built or 0)
+    built = [tables.build() for tables in (EventTables(spark, lake), RecordingTables(spark, lake))]
+    return max(one.streams if one is not None else 0 for one in built)
 
 
 class EventTables:
@@ -41,8 +46,8 @@ class EventTables:
         self._lake = lake
         self._events = EventParts(lake)
 
-    def build(self) -> int | None:
-        """What the newest parts touch. How many streams that was; None if there are no such parts."""
+    def build(self) -> Built | None:
+        """What the newest parts touch; None if there are no such parts."""
         parts = self._lake.untold()
         if not parts:
             return None
@@ -53,7 +58,7 @@ class EventTables:
         elif units:
             build_events(self._spark, self._lake, units)
         self._lake.mark_told(parts)
-        return len(units)
+        return Built(len(units), self._lake.newest_event_ms(parts))
 
     def _touched(self, parts: list[str]) -> set[Unit]:
         return {unit for part in parts for unit in _units_in(self._events, part)}
@@ -72,8 +77,8 @@ class RecordingTables:
         self._events = EventParts(lake)
         self._tags = Parts(lake, "tags", "path")
 
-    def build(self) -> int | None:
-        """What the newest parts touch. How many streams that was; None if there are no such parts."""
+    def build(self) -> Built | None:
+        """What the newest parts touch; None if there are no such parts."""
         parts = self._lake.pending()
         if not any(parts.values()):
             return None
@@ -84,7 +89,7 @@ class RecordingTables:
         elif units:
             build_recordings(self._spark, self._lake, units, self._around)
         self._lake.mark_built(parts)
-        return len(units)
+        return Built(len(units), self._lake.newest_event_ms(parts["events"]))
 
     @cached_property
     def _few(self) -> FewRecordings:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import uuid
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines
@@ -53,28 +52,13 @@ class FewLines:
         parts = self._lake.parts("events")
         for part in parts:
             if part not in self._spans:
-                self._spans[part] = self._span(part)
+                self._spans[part] = self._lake.event_span(part) or (0, 0)
         near = [part for part in parts if self._spans[part][0] <= stop_ms and start_ms <= self._spans[part][1]]
         found: set[tuple[str, str, int]] = set()
         if near:
             for batch in self._lake.dataset("events", near).to_batches(columns=list(events.KEY)):
                 found.update(_keys(batch))
         return found
-
-    def _span(self, part: str) -> tuple[int, int]:
-        """From the first to the last event of a part, by what its files say of their columns."""
-        spans = [
-            column.statistics
-            for file in (self._lake.directory("events") / part).glob("*.parquet")
-            for column in _columns(pq.read_metadata(file))
-            if column.path_in_schema == "time_ms"
-        ]
-        return min(span.min for span in spans), max(span.max for span in spans)
-
-
-def _columns(metadata: pq.FileMetaData) -> list[pq.ColumnChunkMetaData]:
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    return [group.column(number) for group in groups for number in range(metadata.num_columns)]
 
 
 def _keys(rows: pa.Table | pa.RecordBatch) -> list[tuple[str, str, int]]:

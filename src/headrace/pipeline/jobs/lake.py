@@ -107,6 +107,21 @@ class Lake:
             files = [file for part in parts for file in sorted((directory / part).glob("*.parquet"))]
         return ds.dataset(files, schema=self.arrow_schema(table), format="parquet")
 
+    def newest_event_ms(self, parts: Iterable[str]) -> int | None:
+        """Of some parts of events, by what their files say of their columns."""
+        spans = [span for part in parts if (span := self.event_span(part)) is not None]
+        return max((last for _, last in spans), default=None)
+
+    def event_span(self, part: str) -> tuple[int, int] | None:
+        """The times of the first and the last event of a part."""
+        spans = [
+            column.statistics
+            for file in (self.directory("events") / part).glob("*.parquet")
+            for column in _columns(pq.read_metadata(file))
+            if column.path_in_schema == "time_ms"
+        ]
+        return (min(span.min for span in spans), max(span.max for span in spans)) if spans else None
+
     # Bronze: parts ------------------------------------------------------------------------------------------------
 
     def parts(self, table: str) -> list[str]:
@@ -273,6 +288,11 @@ def open_lake(root: Path, job: str) -> Iterator[Lake]:
             yield lake
         finally:
             lake.clean_up()
+
+
+def _columns(metadata: pq.FileMetaData) -> list[pq.ColumnChunkMetaData]:
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return [group.column(number) for group in groups for number in range(metadata.num_columns)]
 
 
 def _write_part(rows: DataFrame, directory: Path) -> None:

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.jobs.board import Board
 from headrace.pipeline.jobs.build import EventTables, RecordingTables
 from headrace.pipeline.jobs.few_lines import FewLines
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
@@ -66,25 +67,28 @@ def run(
     *,
     is_once: bool = False,
     stop: threading.Event | None = None,
+    board: Board | None = None,
 ) -> None:
     """Until `stop` is set, or, once, until everything that is there is in the tables."""
     stop = stop or threading.Event()
+    board = board or Board(lake.root, "run")
     queries: list[FollowedQuery] = []
     try:
         for feed in _feeds(spark, lake, data_dirs, record_dirs):
-            query = FollowedQuery(feed, partial(_start, lake, feed, say, is_once=is_once), say)
+            board.watch(feed.checkpoint_name, feed.what, feed.place)
+            query = FollowedQuery(feed, partial(_start, lake, feed, say, board, is_once=is_once), say, board)
             queries.append(query)
             # One after the other: each starts a Python process, which on a busy machine must not take ten seconds.
             query.wait_begun(stop)
         events, recordings = EventTables(spark, lake), RecordingTables(spark, lake)
-        beside = None if is_once else _Beside(recordings, say, stop)
+        beside = None if is_once else _Beside(recordings, say, board, stop)
         while not stop.is_set():
             are_active = [query.is_active(stop) for query in queries]
-            is_new = _build("tables", events, say)
+            is_new = _build("events", events, say, board)
             if beside is not None:
                 beside.check()
             else:
-                is_new |= _build("tables of recordings", recordings, say)
+                is_new |= _build("recordings", recordings, say, board)
             if not is_new:
                 if is_once and not any(are_active):
                     return
@@ -99,8 +103,9 @@ def run(
 class FollowedQuery:
     """A query that is started again when it fails, a few times in a row."""
 
-    def __init__(self, feed: Feed, start: Callable[[], StreamingQuery], say: Say) -> None:
+    def __init__(self, feed: Feed, start: Callable[[], StreamingQuery], say: Say, board: Board) -> None:
         self._feed = feed
+        self._board = board
         self._start = start
         self._say = say
         self._failures = 0
@@ -129,6 +134,7 @@ class FollowedQuery:
             self._failures = 0  # it has worked since
         self._failures += 1
         reason = _first_line(error)
+        self._board.failed(f"{self._feed.what}: {reason}", self._feed.checkpoint_name)
         if self._failures > MAX_FAILURES:
             raise PipelineError("QUERY_FAILED", what=self._feed.what, reason=reason) from error
         self._say(f"{self._feed.what} failed, starting again: {reason}")
@@ -155,7 +161,7 @@ def _feeds(spark: SparkSession, lake: Lake, data_dirs: list[Path], record_dirs: 
     return feeds
 
 
-def _start(lake: Lake, feed: Feed, say: Say, *, is_once: bool) -> StreamingQuery:
+def _start(lake: Lake, feed: Feed, say: Say, board: Board, *, is_once: bool) -> StreamingQuery:
     checkpoint = lake.checkpoint(feed.checkpoint_name)
 
     def write(rows: DataFrame, batch_id: int) -> None:
@@ -171,7 +177,9 @@ def _start(lake: Lake, feed: Feed, say: Say, *, is_once: bool) -> StreamingQuery
             # Spark looks for its own words in the whole text, by an expression whose stack long ones overflow.
             raise RuntimeError(_first_line(error)) from None
         if taken.rows or taken.problems:
-            say(describe(feed.what, taken.rows, taken.problems, time.monotonic() - began_s, batch_id))
+            took_s = time.monotonic() - began_s
+            board.took_in(feed.checkpoint_name, taken.rows, taken.problems, took_s)
+            say(describe(feed.what, taken.rows, taken.problems, took_s, batch_id))
 
     writer: Any = feed.rows.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
     writer = writer.queryName(feed.checkpoint_name)
@@ -183,10 +191,11 @@ def _start(lake: Lake, feed: Feed, say: Say, *, is_once: bool) -> StreamingQuery
 class _Beside(threading.Thread):
     """Builds tables in a thread of its own."""
 
-    def __init__(self, tables: RecordingTables, say: Say, stop: threading.Event) -> None:
+    def __init__(self, tables: RecordingTables, say: Say, board: Board, stop: threading.Event) -> None:
         super().__init__(name="tables of recordings", daemon=True)
         self._tables = tables
         self._say = say
+        self._board = board
         self._stop_asked = stop
         self._error: Exception | None = None
         self.start()
@@ -194,7 +203,7 @@ class _Beside(threading.Thread):
     def run(self) -> None:
         try:
             while not self._stop_asked.is_set():
-                is_new = _build("tables of recordings", self._tables, self._say)
+                is_new = _build("recordings", self._tables, self._say, self._board)
                 self._stop_asked.wait(PAUSE_S if is_new else _LOOK_S)
         except Exception as error:  # told by the main thread, which ends the job
             self._error = error
@@ -204,12 +213,16 @@ class _Beside(threading.Thread):
             raise self._error
 
 
-def _build(what: str, tables: EventTables | RecordingTables, say: Say) -> bool:
+def _build(lane: str, tables: EventTables | RecordingTables, say: Say, board: Board) -> bool:
     began_s = time.monotonic()
-    streams = tables.build()
-    if streams:
-        say(describe(what, streams, 0, time.monotonic() - began_s))
-    return streams is not None
+    built = tables.build()
+    if built is None:
+        return False
+    took_s = time.monotonic() - began_s
+    board.built(lane, built.streams, took_s, built.newest_event_ms)
+    if built.streams:
+        say(describe("tables" if lane == "events" else f"tables of {lane}", built.streams, 0, took_s))
+    return True
 
 
 def _first_line(error: Exception) -> str:
