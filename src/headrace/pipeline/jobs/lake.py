@@ -3,7 +3,7 @@
     LAKE/bronze/TABLE/PART/*.parquet    a part is renamed into place once and never changes
     LAKE/silver/TABLE/STREAM.parquet    the rows of one stream; a newer file replaces it in one step
     LAKE/gold/TABLE/STREAM.parquet      the same
-    LAKE/_lake.json, _told.json, _built.json, _lock, _tmp/, _checkpoints/    ours; no reader of a table comes here
+    LAKE/_*                             ours; no reader of a table comes here
 
 So whoever reads a table's directory, with whatever program, sees each row once, also after a kill -9. Every table has
 an empty `schema.parquet`, so that it can be read before it has rows. Renames must be atomic: a disk or a shared file
@@ -18,8 +18,9 @@ import json
 import os
 import re
 import shutil
+import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,12 +33,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.jobs.exchange import aside_directory, exchange, mend
+from headrace.pipeline.jobs.sharing import Sharing
 from headrace.pipeline.tables.catalog import BRONZE, DERIVED, TABLES
 from headrace.telemetry.events import SCHEMA_VERSION
 
 LAYOUT_VERSION = 1  # raised when what lies where changes its meaning
 _VERSION_FILE, _LOCK_FILE = "_lake.json", "_lock"
-_TOLD_FILE, _BUILT_FILE = "_told.json", "_built.json"
+_TOLD_FILE, _BUILT_FILE, _SETTLED_FILE = "_told.json", "_built.json", "_settled.json"
+SETTLED = "settled-"  # what a file begins with that holds the rows of many streams, none of which changes any more
 _TEMPORARY, _CHECKPOINTS = "_tmp", "_checkpoints"
 _SCHEMA_FILE = "schema.parquet"
 
@@ -75,7 +79,10 @@ class Lake:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.sharing = Sharing()  # among the threads of this job: who reads parts, and who merges them
         self._notes: dict[str, set[str]] = {}
+        self._notes_lock = threading.Lock()
+        self._settled: dict[str, int] | None = None
 
     def directory(self, table: str) -> Path:
         return self.root / TABLES[table].layer / table
@@ -188,15 +195,85 @@ class Lake:
             self._notes[file] = set(self._read_json(file).get("parts", ()))
         return self._notes[file]
 
-    def _note(self, file: str, parts: set[str]) -> None:
-        noted = self._noted(file) | parts
-        self._write_json(file, {"parts": sorted(noted)})
-        self._notes[file] = noted
+    def _note(self, file: str, parts: set[str], gone: Collection[str] = ()) -> None:
+        with self._notes_lock:
+            noted = (self._noted(file) | parts).difference(gone)
+            self._write_json(file, {"parts": sorted(noted)})
+            self._notes[file] = noted
+
+    # Merging: see `compact` ---------------------------------------------------------------------------------------
+
+    def finished_parts(self, table: str) -> list[str]:
+        """Those that everything was built from."""
+        if table == "problems":  # nothing is built from them
+            return self.parts(table)
+        built = self._noted(_BUILT_FILE)
+        told = self._noted(_TOLD_FILE) if table == "events" else built
+        return [part for part in self.parts(table) if f"{table}/{part}" in built and f"{table}/{part}" in told]
+
+    def swap_parts(self, table: str, gone: Collection[str], merged: dict[str, pa.Table]) -> None:
+        """Some parts for others, in one step for whoever reads the table."""
+        notes = {"events": (_TOLD_FILE, _BUILT_FILE), "tags": (_BUILT_FILE,)}.get(table, ())
+        with self._temporary() as fresh:
+            fresh.mkdir()
+            for part, rows in merged.items():
+                _write_few(rows, fresh / part)
+                _sync(fresh / part)
+            # Known before they are there: a crash in between costs nothing.
+            for note in notes:
+                self._note(note, {f"{table}/{part}" for part in merged})
+            with self.sharing.alone():
+                _link_others(self.directory(table), fresh, gone)
+                exchange(self.root, self.directory(table), fresh)
+        for note in notes:
+            self._note(note, set(), {f"{table}/{part}" for part in gone})
+
+    def swap_units(self, table: str, gone: Collection[str], merged: dict[str, pa.Table]) -> None:
+        """The same of files of silver and gold."""
+        with self._temporary() as fresh:
+            fresh.mkdir()
+            for file, rows in merged.items():
+                pq.write_table(rows, fresh / file)
+            _sync(fresh)
+            with self.sharing.alone():
+                _link_others(self.directory(table), fresh, gone)
+                exchange(self.root, self.directory(table), fresh)
+
+    def replace_unchanged(self, path: Path, seen: os.stat_result, rows: pa.Table) -> bool:
+        """Another content for a unit's file, unless somebody has written it since it was `seen`."""
+        with self._temporary() as fresh:
+            fresh.mkdir()
+            pq.write_table(rows, fresh / path.name)
+            _sync(fresh)
+            with self.sharing.alone():
+                try:
+                    now = path.stat()
+                except FileNotFoundError:
+                    return False
+                if (now.st_ino, now.st_mtime_ns) != (seen.st_ino, seen.st_mtime_ns):
+                    return False
+                os.utime(fresh / path.name, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+                os.replace(fresh / path.name, path)
+        return True
+
+    def settled(self) -> dict[str, int]:
+        """Units that are never built again, because what they were built from is gone: file to newest event's time."""
+        with self._notes_lock:
+            if self._settled is None:
+                self._settled = self._read_json(_SETTLED_FILE).get("units", {})
+            return self._settled
+
+    def settle(self, units: dict[str, int], gone: Collection[str] = ()) -> None:
+        kept = {file: time_ms for file, time_ms in (self.settled() | units).items() if file not in gone}
+        with self._notes_lock:
+            self._write_json(_SETTLED_FILE, {"units": kept})
+            self._settled = kept
 
     # Opening ------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Make what is missing, migrate what is old, or refuse. Call only with the lock held."""
+        self.clean_up()
         known = self._read_json(_VERSION_FILE)
         columns = {name: json.loads(table.schema.json())["fields"] for name, table in TABLES.items()}
         shapes = {name: {field["name"]: field["type"] for field in fields} for name, fields in columns.items()}
@@ -204,7 +281,6 @@ class Lake:
             self._require("layout", known.get("layout"), LAYOUT_VERSION)
             self._require("event schema version", known.get("events"), SCHEMA_VERSION)
             self._migrate(known["tables"], shapes)
-        self.clean_up()
         for name, table in TABLES.items():
             directory = self.directory(name)
             directory.mkdir(parents=True, exist_ok=True)
@@ -213,7 +289,9 @@ class Lake:
         self._write_json(_VERSION_FILE, {"layout": LAYOUT_VERSION, "events": SCHEMA_VERSION, "tables": shapes})
 
     def clean_up(self) -> None:
-        """Nothing unfinished is left."""
+        """Nothing unfinished is left, and nothing that was put aside is lost."""
+        mend(self.root)
+        shutil.rmtree(aside_directory(self.root), ignore_errors=True)
         shutil.rmtree(self.root / _TEMPORARY, ignore_errors=True)
         (self.root / _TEMPORARY).mkdir()
 
@@ -230,7 +308,10 @@ class Lake:
             for file in (_TOLD_FILE, _BUILT_FILE):
                 (self.root / file).unlink(missing_ok=True)
             for name in DERIVED:
-                shutil.rmtree(self.directory(name), ignore_errors=True)
+                for path in self.directory(name).glob("*.parquet"):
+                    # What is settled cannot be built again: columns that are new are null in it.
+                    if not path.name.startswith(SETTLED):
+                        path.unlink()
 
     def _require(self, what: str, found: object, expected: object) -> None:
         if found != expected:
@@ -293,6 +374,20 @@ def open_lake(root: Path, job: str) -> Iterator[Lake]:
 def _columns(metadata: pq.FileMetaData) -> list[pq.ColumnChunkMetaData]:
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return [group.column(number) for group in groups for number in range(metadata.num_columns)]
+
+
+def _link_others(live: Path, fresh: Path, gone: Collection[str]) -> None:
+    """Everything of a table's directory but some entries, into another directory, without a copy."""
+    for entry in live.iterdir():
+        if entry.name in gone:
+            continue
+        if entry.is_dir():
+            (fresh / entry.name).mkdir()
+            for file in entry.iterdir():
+                os.link(file, fresh / entry.name / file.name)
+            shutil.copystat(entry, fresh / entry.name)  # its age is how long it has been quiet
+        else:
+            os.link(entry, fresh / entry.name)
 
 
 def _write_part(rows: DataFrame, directory: Path) -> None:

@@ -73,10 +73,19 @@ class Parts:
         return is_key | pc.field(self._key).is_null() if None in keys else is_key
 
     def _look(self) -> None:
-        """Into the parts that are new."""
-        for part in self._lake.parts(self._table):
+        """Into the parts that are new. Those that were merged into others since are gone."""
+        parts = self._lake.parts(self._table)
+        for part in self._counts.keys() - set(parts):
+            self._forget(part)
+        for part in parts:
             if part not in self._counts:
                 self._counts[part] = self._look_into(part)
+
+    def _forget(self, part: str) -> None:
+        del self._counts[part]
+        self._large.discard(part)
+        rows = self._kept.pop(part, None)
+        self._kept_rows -= rows.num_rows if rows is not None else 0
 
     def _look_into(self, part: str) -> Counter[str | None]:
         counts: Counter[str | None] = Counter()
@@ -120,15 +129,20 @@ class EventParts(Parts):
 
     def __init__(self, lake: Lake) -> None:
         super().__init__(lake, "events", "stream_id")
-        self._opened: list[pa.Table] = []
+        self._opened: dict[str, list[pa.Table]] = {}
 
     def opened(self) -> pa.Table:
         """Every `recording_opened`: few, and which stream a file belongs to depends on all of them."""
         self._look()
-        return pa.concat_tables([self._lake.arrow_schema("events").empty_table(), *self._opened])
+        found = [rows for part in self._opened.values() for rows in part]
+        return pa.concat_tables([self._lake.arrow_schema("events").empty_table(), *found])
 
     def _look_into(self, part: str) -> Counter[str | None]:
         columns = self._lake.arrow_schema("events").names
         opened = self._scan(part, columns, pc.field("type") == "recording_opened")
-        self._opened += [rows for rows in opened if rows.num_rows]
+        self._opened[part] = [rows for rows in opened if rows.num_rows]
         return super()._look_into(part)
+
+    def _forget(self, part: str) -> None:
+        super()._forget(part)
+        self._opened.pop(part, None)

@@ -24,10 +24,12 @@ from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.jobs.board import Board
 from headrace.pipeline.jobs.build import EventTables, RecordingTables
 from headrace.pipeline.jobs.few_lines import FewLines
+from headrace.pipeline.jobs.housekeeping import Housekeeping
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.plans import quick_plans
 from headrace.pipeline.jobs.report import Say, describe
+from headrace.pipeline.jobs.retention import Retention
 from headrace.pipeline.session import is_local
 from headrace.pipeline.sources import events as event_source
 
@@ -68,6 +70,8 @@ def run(
     is_once: bool = False,
     stop: threading.Event | None = None,
     board: Board | None = None,
+    retention: Retention | None = None,
+    compact_every_s: float | None = None,
 ) -> None:
     """Until `stop` is set, or, once, until everything that is there is in the tables."""
     stop = stop or threading.Event()
@@ -81,6 +85,8 @@ def run(
             # One after the other: each starts a Python process, which on a busy machine must not take ten seconds.
             query.wait_begun(stop)
         events, recordings = EventTables(spark, lake), RecordingTables(spark, lake)
+        if not is_once:
+            Housekeeping(lake, retention or Retention(), compact_every_s, say, stop)
         beside = None if is_once else _Beside(recordings, say, board, stop)
         while not stop.is_set():
             are_active = [query.is_active(stop) for query in queries]
@@ -171,7 +177,7 @@ def _start(lake: Lake, feed: Feed, say: Say, board: Board, *, is_once: bool) -> 
         prefix = f"stream-{query_id}-{feed.what}-"
         own = {"own_prefix": prefix} if feed.what == "tags" else {}
         try:
-            with quick_plans(rows.sparkSession):
+            with lake.sharing.used(), quick_plans(rows.sparkSession):
                 taken = feed.take_in(rows.sparkSession, lake, f"{prefix}{batch_id:09d}", rows, **own)
         except Exception as error:
             # Spark looks for its own words in the whole text, by an expression whose stack long ones overflow.

@@ -1,4 +1,4 @@
-"""Silver `stream_windows`: what came in, per window of 1 s, 10 s and 1 min.
+"""Silver `stream_windows`: what came in, per window of 1 s, 10 s, 1 min, 5 min and 1 h.
 
 Rows of clock `wall` are of the publisher's samples, by the time of arrival. Rows of clock `media` are of the recorded
 tags, by media time since the stream's first frame: what the stream is, however it arrived.
@@ -9,16 +9,16 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from headrace.pipeline.resolutions import WINDOWS_S
 from headrace.pipeline.schema import DOUBLE, INTEGER, LONG, STRING, TIMESTAMP, at, select_as, table
 from headrace.pipeline.tables import timeline
 
-WINDOWS_S = (1, 10, 60)
 SCHEMA = table(
     ("node", STRING, "the node that took the stream in"),
     ("stream", STRING, "app/name"),
     ("stream_id", STRING, "of this stream alone"),
     ("clock", STRING, "wall: samples by arrival; media: recorded tags by media time"),
-    ("window_s", INTEGER, "1, 10 or 60"),
+    ("window_s", INTEGER, "1, 10, 60, 300 or 3600"),
     ("start_ms", LONG, "of the window: since 1970 (wall), since the stream's first frame (media)"),
     ("started_at", TIMESTAMP, "the same as a time; null for media"),
     ("covered_ms", LONG, "how much of the window was measured (wall), or up to its last frame (media)"),
@@ -111,9 +111,12 @@ def by_media_time(stream_tags: DataFrame) -> DataFrame:
             "audio_bytes": F.when(is_video, 0).otherwise(F.col("size_bytes")),
         }
     )
-    rows = (
-        _in_windows(frames, F.col("media_ms"))
-        .groupBy(*_WINDOW)
+    sums = ("messages", "video_bytes", "audio_bytes", "frames", "keyframes", "backward_steps", "jumps")
+    largest = ("last_ms", "keyframe_interval_max_ms", "max_gap_ms")
+    # By seconds first: a second is a row where there were a hundred, and every measure adds up.
+    seconds = (
+        frames.withColumn("start_ms", F.floor(F.col("media_ms") / 1000) * 1000)
+        .groupBy(*_KEYS, "start_ms")
         .agg(
             F.max("media_ms").alias("last_ms"),
             F.count(F.lit(1)).alias("messages"),
@@ -126,6 +129,15 @@ def by_media_time(stream_tags: DataFrame) -> DataFrame:
             F.max("track_step_ms").alias("max_gap_ms"),
             F.sum((F.col("track_step_ms") < 0).cast("long")).alias("backward_steps"),
             F.sum(F.col("is_jump").cast("long")).alias("jumps"),
+        )
+    )
+    rows = (
+        _in_windows(seconds, F.col("start_ms"))
+        .groupBy(*_WINDOW)
+        .agg(
+            *[F.sum(name).alias(name) for name in sums],
+            *[F.max(name).alias(name) for name in largest],
+            _furthest_from_zero("av_skew_ms"),
         )
     )
     # A window that the stream went beyond is a whole one; the last is as long as there are frames.
