@@ -211,7 +211,8 @@ def _version_line() -> str:
 
 
 def _choices() -> str:
-    return " or ".join(COMMANDS)
+    *first, last = COMMANDS
+    return f"{', '.join(first)} or {last}"
 
 
 def _main_help() -> str:

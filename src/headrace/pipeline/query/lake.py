@@ -65,17 +65,19 @@ def parquet_files(directory: Path) -> Iterator[str]:
 
 def patiently(path: Path, look: Callable[[], Found], pause: Callable[[float], None]) -> Found:
     """What is found, also while a job replaces it: what went away in between is looked for again, but not for ever."""
-    for attempt in range(1, TRIES + 1):
+    attempt = 1
+    while True:
         try:
             return look()
         except FileNotFoundError as error:
-            missing = error.filename
+            if attempt == TRIES:
+                reason = f"{error.filename} is not there, at {TRIES} looks"
+                raise PipelineError("LAKE_UNREADABLE", path=path, reason=reason) from None
         except OSError as error:
             reason = f"{error.filename}: {error.strerror}"
             raise PipelineError("LAKE_UNREADABLE", path=path, reason=reason) from None
-        if attempt < TRIES:
-            pause(PAUSE_S)
-    raise PipelineError("LAKE_UNREADABLE", path=path, reason=f"{missing} is not there, at {TRIES} looks")
+        attempt += 1
+        pause(PAUSE_S)
 
 
 def _place(root: Path, name: str) -> tuple[str, Path]:

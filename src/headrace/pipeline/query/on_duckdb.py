@@ -25,10 +25,9 @@ from headrace.pipeline.query.sql import tables_in
 from headrace.pipeline.query.types import duckdb_type, identifier, literal
 
 _ROWS_AT_ONCE = 2048  # as DuckDB makes them
+# A server may run beside us. What needs more memory goes to temporary files, and what needs more than those fails.
+_MEMORY, _TEMPORARY = "1GB", "8GB"
 _CONFIG = {
-    # A server may run beside us. What needs more goes to temporary files, and what needs more than those fails.
-    "memory_limit": "1GB",
-    "max_temp_directory_size": "8GB",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_persistent_secrets": "false",
@@ -44,7 +43,7 @@ def run(tables: Mapping[str, Table], sql: str) -> Iterator[Result]:
     """The answer, as long as the block lasts. Raises PipelineError where there is none."""
     with (
         tempfile.TemporaryDirectory(prefix="headrace-query-") as spill,
-        closing(duckdb.connect(config={**_CONFIG, "temp_directory": spill})) as connection,
+        closing(duckdb.connect(config={**_CONFIG, "memory_limit": _MEMORY, "temp_directory": spill})) as connection,
     ):
         own = [tables[name] for name in tables_in(connection, sql, tables)]
         with pinned(own) as paths:
@@ -57,6 +56,8 @@ def run(tables: Mapping[str, Table], sql: str) -> Iterator[Result]:
 
 
 def _restrict(connection: duckdb.DuckDBPyConnection, paths: list[str]) -> None:
+    # Given with the connection, this one is shown and not kept to (DuckDB 2.0).
+    connection.execute("set max_temp_directory_size = ?", [_TEMPORARY])
     connection.execute("set TimeZone = 'UTC'")
     connection.execute("set errors_as_json = true")
     # DuckDB looks where a path leads: to a file of the lake or, once that was replaced, to the descriptor itself.
@@ -108,6 +109,8 @@ def _rows(cursor: duckdb.DuckDBPyConnection, attended: _Attended) -> Iterator[tu
 
 
 def _translated(error: duckdb.Error, sql: str, own: list[Table]) -> PipelineError:
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return complaints.failed(f"it needs more than {_MEMORY} of memory and {_TEMPORARY} of temporary files")
     said = str(error)
     try:
         facts: dict[str, Any] = json.loads(said[said.index("{") :])

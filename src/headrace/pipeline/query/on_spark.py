@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -135,7 +135,7 @@ def _stamps(own: list[Table], pause: Callable[[float], None]) -> Stamps:
 def _forget_functions(session: SparkSession) -> None:
     """Those that call any method of any class, to write files for instance."""
     jvm = session._jvm
-    registry = session._jsparkSession.sessionState().functionRegistry()  # type: ignore[attr-defined]
+    registry = session._jsparkSession.sessionState().functionRegistry()
     some = jvm.scala.Option.apply  # type: ignore[union-attr]
     for name in _CALLS_INTO_JAVA:
         place = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(  # type: ignore[union-attr]
@@ -145,7 +145,7 @@ def _forget_functions(session: SparkSession) -> None:
 
 
 def _require_query(session: SparkSession, sql: str) -> None:
-    parser = session._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]
+    parser = session._jsparkSession.sessionState().sqlParser()
     plan = parser.parsePlan(sql)
     try:
         parser.parseQuery(sql)
