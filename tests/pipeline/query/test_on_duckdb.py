@@ -91,16 +91,16 @@ def show_of(lake: Lake, rows: int, streams: int = 1) -> None:
 
 def test_a_query_sees_one_state_of_every_stream_though_all_are_replaced_meanwhile(tmp_path: Path) -> None:
     with open_lake(tmp_path, "a test") as lake:
-        show_of(lake, 3000, streams=20)
+        show_of(lake, 500, streams=120)
         tables = find_tables(tmp_path, made_by="")
         # DuckDB runs ahead by a megabyte: these are thirty.
         with on_duckdb.run(tables, "select total_bps, repeat('x', 500) from stream_health") as result:
             first = next(result.rows)
-            show_of(lake, 10, streams=20)
+            show_of(lake, 10, streams=120)
             rest = list(result.rows)
-        assert {row[0] for row in [first, *rest]} == {3000}
-        assert len(rest) + 1 == 20 * 3000
-        assert ask(tmp_path, "select count(*) from stream_health") == [(20 * 10,)]
+        assert {row[0] for row in [first, *rest]} == {500}
+        assert len(rest) + 1 == 120 * 500
+        assert ask(tmp_path, "select count(*) from stream_health") == [(120 * 10,)]
 
 
 def test_queries_beside_a_busy_job_never_fail_and_never_mix(tmp_path: Path) -> None:
