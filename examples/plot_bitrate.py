@@ -65,9 +65,8 @@ def main() -> None:
     draw(lines, options.picture)
     for path, points in sorted(lines.items()):
         rates = [mbps for _, mbps in points]
-        print(
-            f"{Path(path).name}: {len(points)} windows, mean {sum(rates) / len(rates):.3f}, most {max(rates):.3f} Mbit/s"
-        )
+        mean, most = sum(rates) / len(rates), max(rates)
+        print(f"{Path(path).name}: {len(rates)} windows, mean {mean:.3f}, most {most:.3f} Mbit/s")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,14 +40,22 @@ Stamps = dict[str, tuple[int, int, int]]
 @contextmanager
 def run(tables: Mapping[str, Table], sql: str, master: str) -> Iterator[Result]:
     """The answer, as long as the block lasts. Raises PipelineError where there is none."""
-    # Else every mistake in a query is told twice, once with the JVM's whole stack.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+    # Else every mistake in a query is told twice, once with the JVM's whole stack, and so is a Ctrl-C.
+    logging.disable(logging.CRITICAL)
     spark = make_session("headrace query", master=master)
+    # Spark's own handler asks the JVM to cancel its jobs, over the connection that waits for their end.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    is_interrupted = False
     try:
         with run_in(spark, tables, sql) as result:
             yield result
+    except KeyboardInterrupt:
+        is_interrupted = True
+        raise
     finally:
-        spark.stop()
+        if not is_interrupted:  # the JVM has had the same Ctrl-C, and ends with us in any case
+            spark.stop()
+        logging.disable(logging.NOTSET)
 
 
 @contextmanager
