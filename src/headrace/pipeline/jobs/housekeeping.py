@@ -23,6 +23,7 @@ from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.jobs.lake import Lake, open_lake
 from headrace.pipeline.jobs.report import Say
 from headrace.pipeline.jobs.retention import Retention
+from headrace.pipeline.layout import require_lake
 
 _ASKED, _ANSWERED = "_compact.json", "_compacted.json"
 _LOOK_S = 1.0
@@ -76,8 +77,7 @@ class Request:
 
 def run(request: Request, say: Say) -> None:
     """Do it, or have it done by the job that has the lake. Raises PipelineError."""
-    if not (request.lake_dir / "_lake.json").exists():
-        raise PipelineError("LAKE_NOT_FOUND", path=request.lake_dir)
+    require_lake(request.lake_dir)
     try:
         with open_lake(request.lake_dir, "headrace pipeline compact") as lake:
             say(str(compact(lake, request.retention, now_ms=int(time.time() * 1000), quiet_s=0, say=say)))

@@ -35,11 +35,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.jobs.exchange import aside_directory, exchange, mend
 from headrace.pipeline.jobs.sharing import Sharing
+from headrace.pipeline.layout import LAYOUT_VERSION, VERSION_FILE
 from headrace.pipeline.tables.catalog import BRONZE, DERIVED, TABLES
 from headrace.telemetry.events import SCHEMA_VERSION
 
-LAYOUT_VERSION = 1  # raised when what lies where changes its meaning
-_VERSION_FILE, _LOCK_FILE = "_lake.json", "_lock"
+_LOCK_FILE = "_lock"
 _TOLD_FILE, _BUILT_FILE, _SETTLED_FILE = "_told.json", "_built.json", "_settled.json"
 SETTLED = "settled-"  # what a file begins with that holds the rows of many streams, none of which changes any more
 _TEMPORARY, _CHECKPOINTS = "_tmp", "_checkpoints"
@@ -274,7 +274,7 @@ class Lake:
     def prepare(self) -> None:
         """Make what is missing, migrate what is old, or refuse. Call only with the lock held."""
         self.clean_up()
-        known = self._read_json(_VERSION_FILE)
+        known = self._read_json(VERSION_FILE)
         columns = {name: json.loads(table.schema.json())["fields"] for name, table in TABLES.items()}
         shapes = {name: {field["name"]: field["type"] for field in fields} for name, fields in columns.items()}
         if known:
@@ -286,7 +286,7 @@ class Lake:
             directory.mkdir(parents=True, exist_ok=True)
             if not known or known["tables"].get(name) != shapes[name] or not (directory / _SCHEMA_FILE).exists():
                 self._write_schema(directory, table.schema)
-        self._write_json(_VERSION_FILE, {"layout": LAYOUT_VERSION, "events": SCHEMA_VERSION, "tables": shapes})
+        self._write_json(VERSION_FILE, {"layout": LAYOUT_VERSION, "events": SCHEMA_VERSION, "tables": shapes})
 
     def clean_up(self) -> None:
         """Nothing unfinished is left, and nothing that was put aside is lost."""

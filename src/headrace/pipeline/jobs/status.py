@@ -14,11 +14,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.jobs.board import Lane, Source, Status, read_status
+from headrace.pipeline.layout import LAYERS, require_lake
 from headrace.units import format_duration
 
-_LAYERS = ("bronze", "silver", "gold")
 _SUFFIX = ".jsonl"
 
 
@@ -42,8 +41,7 @@ class Report:
 
 
 def look(lake_dir: Path) -> Report:
-    if not (lake_dir / "_lake.json").exists():
-        raise PipelineError("LAKE_NOT_FOUND", path=lake_dir)
+    require_lake(lake_dir)
     status = read_status(lake_dir)
     is_running = status is not None and status.state == "running" and _is_alive(status.pid)
     behind_s = _behind_s(status) if status is not None else None
@@ -151,7 +149,7 @@ def _newest_file_s(data_dir: Path) -> float | None:
 
 def _tables(lake_dir: Path) -> list[TableSize]:
     found = []
-    for layer in _LAYERS:
+    for layer in LAYERS:
         for directory in sorted(path for path in (lake_dir / layer).glob("*") if path.is_dir()):
             rows = files = size = 0
             for file in directory.rglob("*.parquet"):
