@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,14 +23,24 @@ from headrace.pipeline.report.svg import INKS, fit_for_page
 
 @contextmanager
 def _quiet_import() -> Iterator[None]:
-    """No word about caches or folders it may not write to, and no backend from somebody's notebook."""
+    """No word about folders that cannot be written, no backend of somebody's notebook, and no search for fonts.
+
+    The page has fonts of its own, so those that come with matplotlib are enough to measure by. Looking at all of a
+    machine's takes seconds wherever the list cannot be kept in a home, and a list without them must not be left there.
+    """
     logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
-    asked = os.environ.pop("MPLBACKEND", None)
-    try:
-        yield
-    finally:
-        if asked is not None:
-            os.environ["MPLBACKEND"] = asked
+    with tempfile.TemporaryDirectory(prefix="headrace-report-") as folder:
+        own = {"MPLCONFIGDIR": folder, "MPL_IGNORE_SYSTEM_FONTS": "1", "MPLBACKEND": "svg"}
+        before = {name: os.environ.get(name) for name in own}
+        os.environ.update(own)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
 
 with _quiet_import():

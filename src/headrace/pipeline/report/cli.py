@@ -6,6 +6,7 @@ Owns arguments, exit statuses (0 done, 1 it could not be made, 2 the command lin
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import sys
@@ -185,7 +186,8 @@ def _write(path: Path, content: str) -> None:
         unfinished.write_text(content, "utf-8")
         os.replace(unfinished, path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
         raise PipelineError("OUTPUT_NOT_WRITABLE", path=path, reason=error.strerror or error) from None
 
 
@@ -219,8 +221,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "what",
         nargs="?",
         metavar="STREAM|RECORDING|DATE",
-        help="app/name (its newest broadcast), an id that --list shows, an FLV file, or a day such as 2026-01-31 (UTC); "
-        "without it the newest broadcast",
+        help="app/name (its newest broadcast), an id that --list shows, an FLV file, or a day such as 2026-01-31 "
+        "(UTC); without it the newest broadcast",
     )
     parser.add_argument("--list", action="store_true", help="list the broadcasts instead, newest first")
     parser.add_argument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +78,19 @@ def render_index(day: str, entries: Sequence[tuple[str, Report]], refusals: Sequ
 
 
 def _render(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(version=__version__, **values) + "\n"
+
+
+@cache
+def _environment() -> Environment:
+    """Made once: a day has many pages, and templates are compiled."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters.update(_FILTERS)
-    style = Markup((_TEMPLATES / "style.css").read_text("utf-8"))  # noqa: S704 - our own file
-    return environment.get_template(template).render(style=style, version=__version__, **values) + "\n"
+    style = (_TEMPLATES / "style.css").read_text("utf-8")
+    environment.globals["style"] = Markup(style)  # noqa: S704 - our own file
+    return environment
 
 
 def _captions(report: Report) -> dict[str, str | Markup]:

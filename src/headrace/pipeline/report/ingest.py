@@ -165,7 +165,10 @@ def _merge_factor(rows: Sequence[Row], window_s: int) -> int:
     if not rows:
         return 1
     span: int = (rows[-1]["start_ms"] - rows[0]["start_ms"]) // (window_s * 1000) + 1
-    return max(1, -(-span // (MAX_POINTS - 1)))  # less one: groups begin at round times, so there may be one more
+    factor = max(1, -(-span // MAX_POINTS))
+    # Groups begin at round times, so there may be one more of them than their length tells.
+    is_one_more = factor > 1 and span // factor + 1 >= MAX_POINTS
+    return factor + 1 if is_one_more else factor
 
 
 def _grouped(rows: Sequence[Row], size_s: int) -> list[tuple[int, list[Row]]]:

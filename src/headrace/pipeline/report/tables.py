@@ -114,7 +114,8 @@ def _rows_of(file: Any, columns: Sequence[str], equal: dict[str, object]) -> lis
     parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
     there = set(parquet.schema_arrow.names)
     wanted = dict.fromkeys([*columns, *equal])
-    rows = parquet.read(columns=[name for name in wanted if name in there])
+    # Without threads: a file is small, and a pool that is still starting when a short command ends aborts the process.
+    rows = parquet.read(columns=[name for name in wanted if name in there], use_threads=False)
     for name, value in equal.items():
         if name not in there:
             return []
