@@ -73,7 +73,7 @@ def a_day() -> Rows:
         ],
         "destination_states": [*states, *(state(f"steady {n}", "connected", 0, DAY_S) for n in range(9))],
         "relay_audit": [audit("flapping", 3_000_000, {"no_keyframe": 40_000}), audit("recorder", 3_040_000)],
-        "incidents": drops,
+        "incidents": [*drops, incident("publisher_stall", DAY_S - 100, DAY_S - 90)],
         "audience": [audience(attempts=10_000, plays=10_000, peak_viewers=375)],
         "recordings": files,
     }
@@ -93,13 +93,14 @@ def test_the_page_of_a_day_stays_below_a_megabyte_and_is_made_soon(tmp_path: Pat
     assert report.duration_ms == DAY_MS
     assert report.ingest is not None
     assert (report.ingest.window_s, len(report.ingest.points)) == (60, 1440)
-    assert (report.incidents_total, len(report.incidents)) == (2880, MAX_INCIDENTS)
+    assert (report.incidents_total, len(report.incidents)) == (2881, MAX_INCIDENTS)
+    assert report.incidents[-1].kind == "publisher_stall", "what the encoder did is never left out for drops"
     assert report.destinations[0].outages_total == 2880
     assert len(report.destinations[0].states) <= MAX_STATES
     assert report.audience is not None
     assert len(report.audience.curve) <= MAX_POINTS
     assert len(content.encode()) < PAGE_BYTES
     assert took_s < DEADLINE_S
-    assert "The first 100 of 2,880" in Page(content).text
+    assert "Of 2,881 the 100 that matter most" in Page(content).text
     assert len(render_json(report).encode()) < PAGE_BYTES
     assert len(render_text(report)) < 30_000

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,3 +58,9 @@ def test_sizes_are_decimal(number: int | None, text: str) -> None:
 def test_a_name_is_one_line_without_anything_that_moves_a_cursor(text: str) -> None:
     shown = words.name(text)
     assert shown.isprintable()
+
+
+def test_a_time_of_another_day_says_which() -> None:
+    start = datetime(2026, 11, 16, 23, 59, tzinfo=UTC)
+    assert words.clock(start, start) == "23:59:00"
+    assert words.clock(start + timedelta(minutes=2), start) == "11-17 00:01:00"

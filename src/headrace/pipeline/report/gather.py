@@ -98,7 +98,7 @@ def build_report(lake: LakeTables, broadcast: Broadcast, refusals: Broadcast | N
         found,
         status=status,
         verdict=verdict,
-        incidents=found.incidents[:MAX_INCIDENTS],
+        incidents=happenings.most_telling(found.incidents, MAX_INCIDENTS),
         destinations=found.destinations[:MAX_DESTINATIONS],
         recorders=found.recorders[:MAX_DESTINATIONS],
         recordings=found.recordings[:MAX_RECORDINGS],

@@ -59,6 +59,16 @@ def build_incidents(rows: Sequence[Row], publish_starts: Collection[datetime]) -
     )
 
 
+def most_telling(incidents: Sequence[Incident], number: int) -> tuple[Incident, ...]:
+    """So many of them, in order of time: first what the encoder did, then what lasted longest."""
+
+    def weight(one: Incident) -> tuple[bool, bool, int]:
+        return one.kind.startswith("publisher"), one.ended_at is None, one.duration_ms or 0
+
+    kept = sorted(incidents, key=weight, reverse=True)[:number]
+    return tuple(sorted(kept, key=lambda one: one.number))
+
+
 def _has_recovered(row: Row, publish_starts: Collection[datetime]) -> bool:
     if row["kind"] == "publisher_lost":  # which ends with the stream too
         return row["ended_at"] in publish_starts

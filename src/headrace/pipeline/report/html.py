@@ -19,6 +19,7 @@ from headrace.pipeline.report.ingest import scale_top
 _TEMPLATES = Path(__file__).with_name("templates")
 _OVER_TIME_ROWS = 60
 _SHOWN_REFUSALS = 50
+_SHOWN_INCIDENTS = 12  # so that the charts are not far down; the rest unfolds
 
 _FILTERS = {
     "bitrate": words.bitrate,
@@ -54,7 +55,8 @@ def render_page(report: Report, index_link: str | None = None) -> str:
         # Ours, and names in them are escaped by the XML writer; all else the template escapes.
         charts={name: Markup(drawing) if drawing else None for name, drawing in drawings.items()},  # noqa: S704
         captions=_captions(report),
-        status_word=phrases.STATUS_WORDS[report.status],
+        status_word=phrases.status_word(report),
+        shown_incidents=_SHOWN_INCIDENTS,
         state_line=phrases.state_line(report),
         glance=phrases.glance(report),
         ingest_rows=phrases.ingest_rows(report),
@@ -71,7 +73,7 @@ def render_index(day: str, entries: Sequence[tuple[str, Report]], refusals: Sequ
     return _render(
         "index.html",
         day=day,
-        entries=[(link, report, phrases.STATUS_WORDS[report.status]) for link, report in entries],
+        entries=[(link, report, phrases.status_word(report)) for link, report in entries],
         refusals=refusals[:_SHOWN_REFUSALS],
         more_refusals=max(len(refusals) - _SHOWN_REFUSALS, 0),
     )

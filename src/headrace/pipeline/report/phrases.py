@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from headrace.pipeline.report import words
 from headrace.pipeline.report.facts import Audience, Audit, Destination, Ingest, Recording, Refusals, Report, Status
 
-STATUS_WORDS: dict[Status, str] = {
+_STATUS_WORDS: dict[Status, str] = {
     "good": "Good",
     "warning": "Could be better",
     "bad": "Not good",
@@ -20,11 +22,15 @@ _REASONS = {
 }
 
 
+def status_word(report: Report) -> str:
+    return "Refused" if report.state == "refused" else _STATUS_WORDS[report.status]
+
+
 def state_line(report: Report) -> str:
     """Where and when, in one line."""
     place = f"Node {words.name(report.node)}"
     if report.state == "refused":
-        return f"{place}; refused from {words.moment(report.started_at)} to {words.moment(report.last_seen_at)} UTC"
+        return f"{place}; refused {_span_words(report.started_at, report.last_seen_at)}"
     start = f"{place}, id {words.name(report.stream_id)}; {words.moment(report.started_at)}"
     if report.state == "live":
         return f"{start} UTC, still live when the tables were made ({words.clock(report.last_seen_at)} UTC)"
@@ -200,11 +206,16 @@ def blocked_words(audience: Audience) -> str:
 
 def refusal_line(report: Report, refusals: Refusals) -> str:
     asked = [f"{words.counted(number, one, many)}" for number, one, many in _asked(refusals) if number]
-    when = "ever" if report.state == "refused" else "around this time"
-    return (
-        f"{words.listed(asked)} of {words.name(report.stream)} refused {when}, "
-        f"from {words.moment(refusals.first_at)} to {words.moment(refusals.last_at)} UTC."
-    )
+    were = "was" if refusals.plays + refusals.publishes == 1 else "were"
+    when = "" if report.state == "refused" else " while it was live, or shortly before or after"
+    span = _span_words(refusals.first_at, refusals.last_at)
+    return f"{words.listed(asked)} of {words.name(report.stream)} {were} refused{when}: {span}."
+
+
+def _span_words(first: datetime, last: datetime) -> str:
+    if words.moment(first) == words.moment(last):
+        return f"at {words.moment(first)} UTC"
+    return f"from {words.moment(first)} to {words.moment(last)} UTC"
 
 
 def _asked(refusals: Refusals) -> list[tuple[int, str, str]]:

@@ -115,7 +115,7 @@ class _Writer:
         self._line(words.name(report.stream), "bold")
         self._line(phrases.state_line(report), "dim")
         self._line()
-        self._line(f"{phrases.STATUS_WORDS[report.status]}. {report.verdict}", _STYLES[report.status])
+        self._line(f"{phrases.status_word(report)}. {report.verdict}", _STYLES[report.status])
         if report.state == "refused":
             self._refusals(report)
             return
@@ -172,7 +172,9 @@ class _Writer:
         if not report.incidents:
             self._line("None.", "", 2)
         for one in report.incidents[:_SHOWN_INCIDENTS]:
-            self._line(f"{one.number}. {words.clock(one.started_at)}  {one.what}. Cause: {one.why}.", "", 2)
+            self._line(
+                f"{one.number}. {words.clock(one.started_at, report.started_at)}  {one.what}. Cause: {one.why}.", "", 2
+            )
         left = report.incidents_total - _SHOWN_INCIDENTS
         if left > 0:
             self._line(f"and {words.count(left)} more", "", 2)
@@ -198,7 +200,7 @@ class _Writer:
         self._raw(f"  {label:<9} {sparkline(values, _CHART)} {top}")
 
     def _scale(self, start: datetime, stop: datetime) -> None:
-        first, last = words.clock(start), words.clock(stop)
+        first, last = words.clock(start), words.clock(stop, start)
         self._raw(f"  {'':<9} {first}{last:>{_CHART - len(first)}}", "dim")
 
     def _destinations(self, report: Report) -> None:
@@ -218,11 +220,10 @@ class _Writer:
         for reason, number in one.missed_by_reason.items():
             self._line(f"{words.count(number)} missed: {advice.skip_words(reason)} ({words.name(reason)})", "", 4)
         for outage in one.outages[:_SHOWN_OUTAGES]:
-            stop = words.clock(outage.ended_at) if outage.has_ended else "the end"
-            why = advice.error_words(outage.error_class)
-            self._line(
-                f"down {words.clock(outage.started_at)} to {stop} ({words.duration(outage.duration_ms)}): {why}", "", 4
-            )
+            start = words.clock(outage.started_at, report.started_at)
+            stop = words.clock(outage.ended_at, report.started_at) if outage.has_ended else "the end"
+            lasted, why = words.duration(outage.duration_ms), advice.error_words(outage.error_class)
+            self._line(f"down {start} to {stop} ({lasted}): {why}", "", 4)
         if one.outages_total > _SHOWN_OUTAGES:
             self._line(f"and {words.count(one.outages_total - _SHOWN_OUTAGES)} more outages", "", 4)
         for proof in one.audits:

@@ -86,9 +86,12 @@ def moment(when: datetime | None) -> str:
     return "unknown" if when is None else f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def clock(when: datetime | None) -> str:
-    """Where the day is clear already."""
-    return "unknown" if when is None else f"{when.astimezone(UTC):%H:%M:%S}"
+def clock(when: datetime | None, since: datetime | None = None) -> str:
+    """Where the day is clear already: that of `since`, or any if there is none."""
+    if when is None:
+        return "unknown"
+    is_same_day = since is None or when.astimezone(UTC).date() == since.astimezone(UTC).date()
+    return f"{when.astimezone(UTC):{'%H:%M:%S' if is_same_day else '%m-%d %H:%M:%S'}}"
 
 
 def name(text: str | None, limit: int = MAX_NAME_CHARACTERS) -> str:
