@@ -38,6 +38,8 @@ def write_lake(root: Path, rows: Rows, **options: Any) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     (root / "_lake.json").write_text(json.dumps({"layout": LAYOUT_VERSION, "events": 1, "tables": {}}))
     for table in DERIVED:
+        if table not in rows:
+            continue  # a job that has only begun has not made it either
         directory = root / TABLES[table].layer / table
         directory.mkdir(parents=True, exist_ok=True)
         schema = to_arrow_schema(TABLES[table].schema, timezone="UTC")

@@ -93,6 +93,7 @@ def test_the_list_names_every_broadcast_and_can_be_narrowed(lake: Path, capsys: 
     [
         (["live/zzz"], 1, "no broadcast of live/zzz in the lake"),
         (["2026-01-01"], 1, "no broadcast on 2026-01-01 (UTC)"),
+        (["9999-12-31"], 1, "no broadcast on 9999-12-31 (UTC)"),
         (["2026-99-01"], 1, "expected a day such as 2026-01-31"),
         (["--lake", "nowhere"], 1, "nowhere is no lake, expected one"),
         (["--format", "pdf"], 2, "invalid choice: 'pdf'"),

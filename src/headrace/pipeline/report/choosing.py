@@ -41,6 +41,9 @@ class Broadcast:
     def is_refusals(self) -> bool:
         return self.stream_id is None
 
+    def is_on(self, day: date) -> bool:
+        return self.started_at.astimezone(UTC).date() <= day <= self.last_seen_at.astimezone(UTC).date()
+
 
 class Catalogue:
     """Every broadcast of a lake, newest first, and what was refused."""
@@ -89,9 +92,7 @@ class Catalogue:
 
     def on(self, day: date) -> list[Broadcast]:
         """All that were live at some time of this day (UTC), oldest first."""
-        start = datetime(day.year, day.month, day.day, tzinfo=UTC)
-        stop = start + timedelta(days=1)
-        found = [one for one in self.broadcasts if one.started_at < stop and one.last_seen_at >= start]
+        found = [one for one in self.broadcasts if one.is_on(day)]
         if not found:
             raise self._not_found(f"no broadcast on {day.isoformat()} (UTC)")
         return found[::-1]

@@ -135,13 +135,9 @@ def _write_pages(
         link = f"{file_stem(one)}.html"
         _write(directory / link, render_page(report, index_link="index.html"))
         entries.append((link, report))
-    refusals = [one for one in catalogue.refusals if _touches(one, day)]
+    refusals = [one for one in catalogue.refusals if one.is_on(day)]
     _write(directory / "index.html", render_index(day.isoformat(), entries, refusals))
     _print(f"{directory / 'index.html'}\n")
-
-
-def _touches(one: Broadcast, day: date) -> bool:
-    return one.started_at.date() <= day <= one.last_seen_at.date()
 
 
 def _report(lake: LakeTables, catalogue: Catalogue, chosen: Broadcast) -> Report:
