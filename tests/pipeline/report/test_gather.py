@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.report.kinds import KINDS
-from tests.pipeline.report.lakes import START, at, healthy, recording, refused, report_of, troubled
+from tests.pipeline.report.lakes import START, at, healthy, publish, recording, refused, report_of, troubled
 
 VERDICTS = {
     "healthy": "Healthy for 1 min; its destination got every message.",
@@ -111,6 +111,11 @@ def test_refusals_while_it_was_live_are_told_and_others_are_not(tmp_path: Path) 
 def test_a_recording_that_is_written_has_the_length_that_is_in_it(tmp_path: Path) -> None:
     (file,) = report_of(tmp_path, KINDS["live"]).recordings
     assert (file.is_open, file.duration_ms, file.bytes) == (True, 59_960, None)
+
+
+def test_a_live_broadcast_without_samples_may_have_some_soon(tmp_path: Path) -> None:
+    verdict = report_of(tmp_path, {"sessions": [publish(0, None)]}).verdict
+    assert verdict == "Live for 1 min so far, but nothing was measured yet."
 
 
 def test_a_recording_that_failed_is_in_the_verdict(tmp_path: Path) -> None:

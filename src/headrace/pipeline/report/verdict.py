@@ -35,7 +35,8 @@ def _lead(report: Report, status: Status, troubles: Sequence[str]) -> str:
     lasted = words.duration(report.live_ms)
     so_far = " so far" if report.state == "live" else ""
     if status == "unknown":
-        return f"Live for {lasted}{so_far}, but nothing was measured"
+        # A job that has only begun writes one table after the other.
+        return f"Live for {lasted}{so_far}, but nothing was measured{' yet' if so_far else ''}"
     if status == "good":
         return f"Healthy so far, live for {lasted}" if so_far else f"Healthy for {lasted}"
     found = words.listed(troubles)
