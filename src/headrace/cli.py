@@ -193,6 +193,13 @@ def _query(argv: Sequence[str], program: str) -> int:
     return query(argv, program)
 
 
+def _report(argv: Sequence[str], program: str) -> int:
+    # Imported here: nothing that serves may load what reads tables and draws.
+    from headrace.pipeline.report.cli import main as report
+
+    return report(argv, program)
+
+
 def _has_flag(argv: Sequence[str], *names: str) -> bool:
     return any(word in (f"-{name}", f"--{name}") for word in argv for name in names)
 
@@ -266,4 +273,5 @@ COMMANDS: dict[str, Command] = {
     "serve": Command(summary="take in, play and record live streams (the same as rtmp-server)", run=_serve),
     "pipeline": Command(summary="turn recordings and events into tables, on Apache Spark", run=_pipeline),
     "query": Command(summary="ask the tables, in SQL", run=_query),
+    "report": Command(summary="say how a broadcast went: a page, text or JSON from the tables", run=_report),
 }

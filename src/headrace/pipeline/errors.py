@@ -9,6 +9,8 @@ from headrace.errors import HeadraceError
 
 # Condition -> its sentence. A parameter is shown as it is: never pass a key, a token or an address that holds one.
 CONDITIONS: dict[str, str] = {
+    "BROADCAST_AMBIGUOUS": "{what} is the name of several recordings, expected the path of one: {found}",
+    "BROADCAST_NOT_FOUND": "{what} in the lake {path}: {there}",
     "CACHE_NOT_WRITABLE": "{path} cannot be written ({reason}), expected a place for the bundled Java's launcher",
     "COLUMN_NOT_FOUND": "column {column}, expected one of {columns}",
     "COMPACTION_FAILED": "the lake {path} could not be compacted: {reason}",
@@ -21,6 +23,7 @@ CONDITIONS: dict[str, str] = {
     "LAKE_UNREADABLE": "the lake {path} cannot be read: {reason}",
     "LAKE_VERSION": "the lake {path} has {what} {found}, expected {expected}: use another lake or an older Headrace",
     "OPTION_INVALID": "option {option}={value}, expected {expected}",
+    "OUTPUT_NOT_WRITABLE": "{path} cannot be written: {reason}",
     "PATH_NOT_FOUND": "there is nothing at {path}",
     "QUERY_FAILED": "the stream of {what} failed: {reason}",
     "SQL_FAILED": "the query failed: {reason}",
@@ -28,6 +31,7 @@ CONDITIONS: dict[str, str] = {
     "SQL_SYNTAX": "{what}: line {line}, character {character}",
     "TABLE_NOT_FOUND": "table {table}, expected one of {tables}",
     "TOO_MANY_FILES": "table {table} has {files} files, and {limit} may be open at once: raise ulimit -n",
+    "TABLE_UNREADABLE": "{path} cannot be read: {reason}",
 }
 
 

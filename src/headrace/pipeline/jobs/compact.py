@@ -23,9 +23,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from headrace.pipeline.jobs.lake import SETTLED, Lake, Unit, file_of
+from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.retention import Retention
 from headrace.pipeline.jobs.units import file_name
+from headrace.pipeline.layout import SETTLED, Unit, file_of
 from headrace.pipeline.tables.catalog import BRONZE, DERIVED
 
 # A merged part; of events, whose columns are many, a tenth of a gigabyte in memory. A part this large is left alone.
