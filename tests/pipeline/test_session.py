@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipeline import session
+from headrace.pipeline.archive import pack_package
 
 
 def test_the_package_that_executors_are_sent_can_be_imported_from_its_archive(tmp_path: Path) -> None:
-    archive = session.pack_package(tmp_path)
+    archive = pack_package(tmp_path)
     names = zipfile.ZipFile(archive).namelist()
     assert "headrace/pipeline/sources/flv/walk.py" in names
     assert not [name for name in names if "__pycache__" in name]

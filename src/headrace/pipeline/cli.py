@@ -44,10 +44,12 @@ def main(argv: Sequence[str], program: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from headrace.pipeline.executors import require_executors
     from headrace.pipeline.jobs import batch, streaming
     from headrace.pipeline.jobs.lake import open_lake
     from headrace.pipeline.jobs.report import say_to_stdout
-    from headrace.pipeline.session import is_local, make_session
+    from headrace.pipeline.masters import is_local
+    from headrace.pipeline.session import is_in_process, make_session
 
     data_dirs = options.data_dir or [Path("data")]
     record_dirs = options.record_dir or [Path("recordings")]
@@ -55,10 +57,15 @@ def _run(options: argparse.Namespace) -> int:
     places = [path.absolute() for path in data_dirs], [path.absolute() for path in record_dirs]
     # The lock first: a second job is told so at once, without waiting for a JVM.
     with open_lake(lake_dir, f"headrace pipeline {options.job}") as lake:
-        if options.job == "run" and is_local(options.master):
+        if options.job == "run" and options.remote is None and is_local(options.master):
             os.nice(_NICE)  # the JVM inherits it: the server beside us has the machine first
-        spark = make_session(f"headrace {options.job}", master=options.master)
+        spark = make_session(
+            f"headrace {options.job}", master=options.master, remote=options.remote, conf=dict(options.conf)
+        )
         try:
+            if not is_in_process(spark):
+                directories = [*places[0], *places[1]]
+                require_executors(spark, lake.working_directory("executors"), directories, say_to_stdout)
             if options.job == "batch":
                 wanted = batch.Range(options.from_time, options.to_time)
                 batch.run(spark, lake, *places, wanted, say_to_stdout)
@@ -110,7 +117,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
             metavar="DIR",
             help="the server's, repeatable (default recordings)",
         )
-        job.add_argument("--master", default="local[*]", help="where Spark runs (default local[*])")
+        where = job.add_mutually_exclusive_group()
+        where.add_argument("--master", default="local[*]", help="where Spark runs (default local[*])")
+        where.add_argument("--remote", metavar="sc://HOST:PORT", help="a Spark Connect server that runs it instead")
+        job.add_argument(
+            "--conf", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="of Spark, repeatable"
+        )
         job.add_argument(
             "--lake", type=Path, metavar="DIR", help="where tables go (default lake in the data directory)"
         )
@@ -123,6 +135,13 @@ def _time(text: str) -> datetime:
     except ValueError:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected 2026-01-31 or 2026-01-31T18:00") from None
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise argparse.ArgumentTypeError(f"found {key!r}, expected spark.NAME=VALUE")  # a value may be a secret
+    return key, value
 
 
 def _complain(program: str, message: str) -> None:
