@@ -32,6 +32,10 @@ def main(argv: Sequence[str], program: str) -> int:
         return 2
     except SystemExit:  # help was asked for, and printed
         return 0
+    if options.job == "run" and options.remote is not None:
+        # Spark Connect runs the function that takes in a stream's batches inside the server, without our archive.
+        _complain(program, "run needs --master: over Spark Connect (--remote) there is batch, again and again")
+        return 2
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         _complain(program, f"the pipeline needs {', '.join(missing)}; install headrace[pipeline]")

@@ -88,6 +88,10 @@ def is_in_process(spark: SparkSession) -> bool:
 def _start(app_name: str, master: str, conf: Mapping[str, str], cache_dir: Path) -> SparkSession:
     require_master(master, os.environ)
     _prepare_environment(master, cache_dir)
+    archive = None if is_local(master) else pack_for_this_process()
+    if archive is not None:
+        # Spark gives it to executors, and forgets the Python that follows a stream's source beside the driver's JVM.
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(archive), os.environ.get("PYTHONPATH"))))
     settings = {**_CONF, **_machine_settings(master), **conf}
     given_java = settings.get("spark.driver.extraJavaOptions")
     settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, (_java_options(master), given_java)))
@@ -98,8 +102,8 @@ def _start(app_name: str, master: str, conf: Mapping[str, str], cache_dir: Path)
         session = builder.getOrCreate()
     except Exception as error:
         raise PipelineError("SPARK_NOT_STARTED", master=master, reason=reason_of(error)) from error
-    if not is_local(master):
-        session.sparkContext.addPyFile(str(pack_for_this_process()))
+    if archive is not None:
+        session.sparkContext.addPyFile(str(archive))
     return session
 
 
