@@ -123,7 +123,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         )
         where = job.add_mutually_exclusive_group()
         where.add_argument("--master", default="local[*]", help="where Spark runs (default local[*])")
-        where.add_argument("--remote", metavar="sc://HOST:PORT", help="a Spark Connect server that runs it instead")
+        where.add_argument("--remote", metavar="sc://HOST:PORT", help="a Spark Connect server instead, for batch")
         job.add_argument(
             "--conf", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="of Spark, repeatable"
         )

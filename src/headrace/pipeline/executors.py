@@ -50,7 +50,7 @@ def require_executors(
     with _silence(spark):
         answers = _ask(spark, json.dumps(question._asdict()), say, deadline_s)
     for one in answers:
-        _require(one, shared)
+        require(one, shared)
     say(_describe(answers))
     return answers
 
@@ -105,7 +105,8 @@ def _hosts(spark: SparkSession) -> str:
     return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
 
 
-def _require(one: Answer, shared: Path) -> None:
+def require(one: Answer, shared: Path) -> None:
+    """Raises PipelineError if what one executor said is not what it takes."""
     wrong = {name: one.packages[name] for name in NEEDED if not _is_new_enough(one.packages[name], NEEDED[name])}
     if wrong:
         raise PipelineError(

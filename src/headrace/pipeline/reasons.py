@@ -23,7 +23,7 @@ def reason_of(error: BaseException) -> str:
         raised = _PYTHON_ERROR.search(text, text.index(_TRACEBACK))
         if raised:
             return f"{raised[1]}: {raised[2]}"[:_MAX_CHARACTERS]
-    lines = (re.sub(r"^(?:[\w$]+\.)+[\w$]+(?:Exception|Error): ", "", line.strip()) for line in text.splitlines())
+    lines = (re.sub(r"^(?:(?:[\w$]+\.)+[\w$]+(?:Exception|Error): )+", "", line.strip()) for line in text.splitlines())
     return next((line for line in lines if line), type(error).__name__)[:_MAX_CHARACTERS]
 
 

@@ -85,6 +85,13 @@ def is_in_process(spark: SparkSession) -> bool:
     return not is_connect(spark) and is_local(spark.sparkContext.master or "")
 
 
+def flv_options(spark: SparkSession) -> dict[str, str]:
+    """Options of the `flv` source for this session: tasks for all its cores, where they are not the driver's."""
+    if is_connect(spark) or is_in_process(spark):  # over Spark Connect nobody tells how many there are
+        return {}
+    return {"minPartitions": str(spark.sparkContext.defaultParallelism)}
+
+
 def _start(app_name: str, master: str, conf: Mapping[str, str], cache_dir: Path) -> SparkSession:
     require_master(master, os.environ)
     _prepare_environment(master, cache_dir)
