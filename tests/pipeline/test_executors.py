@@ -67,14 +67,21 @@ def test_an_executor_tells_what_it_does_not_see(tmp_path: Path) -> None:
         assert read_answer(answer(json.dumps(asked._asdict()))).unseen == {asked.shared: why}
 
 
+# A Python that takes itself for an older one: it is by that word that PySpark refuses it.
+OTHER = """\
+import collections, sys
+Version = collections.namedtuple("Version", "major minor micro releaselevel serial")
+sys.version_info = Version(3, 6, *sys.version_info[2:])
+"""
+
+
 @pytest.fixture(scope="module")
 def pythons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("pythons")
-    other = "import sys; sys.version_info = (3, 6, *sys.version_info[2:])"
     return {
         "bare": str(make_python(folder / "bare", without=NOT_ON_EXECUTORS)),
         "lacking": str(make_python(folder / "lacking", without=(*NOT_ON_EXECUTORS, "xxhash", "pyarrow"))),
-        "other": str(make_python(folder / "other", without=NOT_ON_EXECUTORS, at_start=other)),
+        "other": str(make_python(folder / "other", without=NOT_ON_EXECUTORS, at_start=OTHER)),
         "gone": str(folder / "gone" / "python"),
     }
 
