@@ -10,7 +10,7 @@ from headrace.errors import HeadraceError
 # Condition -> its sentence. A parameter is shown as it is: never pass a key, a token or an address that holds one.
 CONDITIONS: dict[str, str] = {
     "CACHE_NOT_WRITABLE": "{path} cannot be written ({reason}), expected a place for the bundled Java's launcher",
-    "CLUSTER_NOT_REACHED": "no Spark answers at {address}: {reason}",
+    "CLUSTER_NOT_REACHED": "nobody answers at {address}: {reason}",
     "COLUMN_NOT_FOUND": "column {column}, expected one of {columns}",
     "CONNECT_PACKAGES": "Spark Connect needs {packages}; install headrace[connect]",
     "EXECUTORS_MISSING": "no executor began to work within {deadline_s} s, expected one with a free core and memory",
@@ -23,7 +23,7 @@ CONDITIONS: dict[str, str] = {
     "LAKE_COLUMN": "the lake {path} has {table}.{column} as {found}, expected {expected}: use another lake",
     "LAKE_NOT_LOCAL": "lake {path}, expected a directory: tables are renamed into place, which needs a file system",
     "LAKE_VERSION": "the lake {path} has {what} {found}, expected {expected}: use another lake or an older Headrace",
-    "MASTER_INVALID": "master {master}, expected spark://host:port",
+    "MASTER_INVALID": "master {master}, expected {expected}",
     "OPTION_INVALID": "option {option}={value}, expected {expected}",
     "PATH_NOT_FOUND": "there is nothing at {path}",
     "PYTHON_NOT_FOUND": "PYSPARK_PYTHON is {python}, expected a Python that is here too: it plans reads",
