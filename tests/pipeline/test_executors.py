@@ -57,13 +57,15 @@ def test_an_executor_tells_what_it_does_not_see(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     (tmp_path / "shared" / PROBE_FILE).touch()
     gone, read, file = (str(tmp_path / name) for name in ("gone", "read", "shared/probe"))
-    asked = Question(("pytest", "no_such_module"), [gone, read, file], str(tmp_path / "shared"))
+    asked = Question(("pytest", "no_such_module"), [gone, read, file], str(tmp_path / "shared"), "job 1")
     found = read_answer(answer(json.dumps(asked._asdict())))
     assert found.packages == {"pytest": pytest.__version__, "no_such_module": None}
     assert found.unseen == {gone: "No such file or directory", file: "Not a directory"}
     assert (tmp_path / "shared" / found.mark).exists()
+    again = read_answer(answer(json.dumps(asked._replace(job="job 2")._asdict())))
+    assert again.mark != found.mark, "the next job's own"
     for name, why in {"other": "another directory of that name", "nowhere": "not there"}.items():
-        asked = Question((), [], str(tmp_path / name))
+        asked = Question((), [], str(tmp_path / name), "job 1")
         assert read_answer(answer(json.dumps(asked._asdict()))).unseen == {asked.shared: why}
 
 

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,7 +47,8 @@ def require_executors(
     `shared` is a directory of ours that executors must be able to write to, `directories` those they must read.
     """
     (shared / PROBE_FILE).touch()
-    question = Question(tuple(NEEDED), [str(path) for path in directories if path.is_dir()], str(shared))
+    read = [str(path) for path in directories if path.is_dir()]
+    question = Question(tuple(NEEDED), read, str(shared), uuid.uuid4().hex)
     with _silence(spark):
         answers = _ask(spark, json.dumps(question._asdict()), say, deadline_s)
     for one in answers:

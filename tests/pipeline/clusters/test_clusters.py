@@ -13,7 +13,7 @@ from tests.pipeline.clusters.conftest import Logs
 from tests.pipeline.clusters.loopback import DEADLINE_S, Spark, Standalone, connect_server
 from tests.pipeline.jobs.logs_on_disk import all_tables
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1800)]
 
 Tables = dict[str, list[str]]
 
