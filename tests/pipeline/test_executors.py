@@ -105,9 +105,10 @@ class TestAsked:
         said: list[str] = []
         found = require_executors(executor, tmp_path, [tmp_path, tmp_path / "not yet"], said.append)
         assert found
-        assert {"python" in one.executable for one in found} == {True}
+        assert {Path(one.executable).parent.parent.name for one in found} == {"bare"}
         assert all(one.packages.keys() == NEEDED.keys() for one in found)
-        assert [line.split()[0] for line in said] == ["executors"]
+        # On a busy machine a line before it says that it waits.
+        assert said[-1].startswith(f"executors processes={len(found)} hosts=")
 
     @pytest.mark.parametrize(
         ("executor", "complaint"),
