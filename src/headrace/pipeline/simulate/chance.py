@@ -22,4 +22,4 @@ def noise(place: Any, salt: Any, below: Any) -> Ints:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     limit = np.maximum(np.asarray(below), 1).astype(np.uint64)
-    return ((mixed >> np.uint64(31)) % limit).astype(np.int64)
+    return np.asarray((mixed >> np.uint64(31)) % limit).astype(np.int64)

@@ -65,7 +65,6 @@ class Connections:
     until_ms: Ints
     stuck_ms: Ints  # it takes nothing from here on: until_ms, or earlier
     is_resumed: Flags  # goes on where the one before stopped
-    is_failed: Flags  # else it lasted until the feed was over
     # Where it begins: behind what the one before had, where it goes on, else before a keyframe.
     begins: State
     picture: State  # before the keyframe from which on it has video
@@ -81,7 +80,9 @@ class Connections:
 
     def newest(self, feed: Ints, time_ms: Ints) -> tuple[Ints, Flags]:
         """The newest connection of each feed, and whether there was one."""
-        place = np.searchsorted((self.feed << KEY_SHIFT) + self.since_ms, (feed << KEY_SHIFT) + time_ms, side="right") - 1
+        place = (
+            np.searchsorted((self.feed << KEY_SHIFT) + self.since_ms, (feed << KEY_SHIFT) + time_ms, side="right") - 1
+        )
         return np.maximum(place, 0), (place >= 0) & (self.feed[place] == feed)
 
 
@@ -93,9 +94,9 @@ class Destinations(NamedTuple):
 
 @dataclass(slots=True)
 class _Draft:
-    """Connections as they are found: feed, since, until, stuck, failed."""
+    """Connections as they are found: feed, since, until, stuck."""
 
-    rows: list[tuple[int, int, int, int, bool]]
+    rows: list[tuple[int, int, int, int]]
     changes: list[StateChange]
 
 
@@ -142,11 +143,11 @@ def _feed(
     outages = _outages(chance, since_ms, spans, faults)
     for stuck_ms, failed_ms, back_ms in outages:
         error = ErrorClass.STALLED if stuck_ms < failed_ms else ErrorClass.RESET
-        draft.rows.append((feed, since_ms, failed_ms, stuck_ms, True))
+        draft.rows.append((feed, since_ms, failed_ms, stuck_ms))
         attempt = _try_again(chance, draft.changes, feed, failed_ms, back_ms, error)
         tell(StateChange(feed, back_ms, "connected", attempt))
         since_ms = back_ms
-    draft.rows.append((feed, since_ms, over_ms, over_ms, False))
+    draft.rows.append((feed, since_ms, over_ms, over_ms))
     # A minute without trouble, and failures are counted anew.
     tell(StateChange(feed, over_ms, "disconnected", attempt if over_ms - since_ms <= _STABLE_MS else 0))
     return NEVER
@@ -200,10 +201,8 @@ def _try_again(
         attempt += 1
 
 
-def _connections(streams: Streams, feeds: Feeds, rows: list[tuple[int, int, int, int, bool]]) -> Connections:
-    feed, since_ms, until_ms, stuck_ms, failed = (
-        np.array([row[place] for row in rows], np.int64) for place in range(5)
-    )
+def _connections(streams: Streams, feeds: Feeds, rows: list[tuple[int, int, int, int]]) -> Connections:
+    feed, since_ms, until_ms, stuck_ms = (np.array([row[place] for row in rows], np.int64) for place in range(4))
     stream = feeds.stream[feed]
     before = np.maximum(np.arange(len(feed)) - 1, 0)
     is_later = (feed == feed[before]) & (np.arange(len(feed)) > 0)
@@ -219,25 +218,28 @@ def _connections(streams: Streams, feeds: Feeds, rows: list[tuple[int, int, int,
         np.where(is_resumed, picture.frames - begins.frames, picture.position - left.position),
         picture.frames - left.frames,
         np.where(is_resumed, 0, picture.keyframes - left.keyframes),
-        np.where(
-            is_resumed, picture.sent_video_bytes - begins.sent_video_bytes, picture.sent_bytes - left.sent_bytes
-        ),
+        np.where(is_resumed, picture.sent_video_bytes - begins.sent_video_bytes, picture.sent_bytes - left.sent_bytes),
     )
     by_reason = np.where(is_later & ~is_resumed, parts[0], 0), np.where(is_resumed, parts[0], 0)
+    # Up to the beginning of each: its own part comes message by message where it goes on.
     sums = [_sum_within(feed, part) - np.where(is_resumed, part, 0) for part in (*parts, *by_reason)]
-    ones = np.ones(len(feed), np.int64)
+    skipped, skipped_frames, skipped_keyframes, unsent_bytes, evicted, no_keyframe = sums
     return Connections(
-        feed,
-        since_ms,
-        until_ms,
-        stuck_ms,
-        is_resumed,
-        failed.astype(np.bool_),
-        begins,
-        picture,
-        streams.at(stream, np.minimum(stuck_ms, until_ms)),
-        *sums,
-        count=_sum_within(feed, ones),
+        feed=feed,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        stuck_ms=stuck_ms,
+        is_resumed=is_resumed,
+        begins=begins,
+        picture=picture,
+        ends=streams.at(stream, np.minimum(stuck_ms, until_ms)),
+        skipped=skipped,
+        skipped_frames=skipped_frames,
+        skipped_keyframes=skipped_keyframes,
+        unsent_bytes=unsent_bytes,
+        evicted=evicted,
+        no_keyframe=no_keyframe,
+        count=_sum_within(feed, np.ones(len(feed), np.int64)),
     )
 
 

@@ -18,7 +18,8 @@ AAC_SAMPLES = 1024
 # onMetaData and two sequence headers, which every publisher sends first.
 PREFACE_MESSAGES = 3
 VIDEO_HEADER_BYTES, AUDIO_HEADER_BYTES, METADATA_BYTES = 48, 4, 220
-_WAVES = 4
+# Periods of the bitrate's ups and downs, of some seconds up to some minutes: from, to.
+_WAVE_FRAMES = ((150, 300), (600, 1200), (4000, 9000), (30_000, 60_000))
 
 
 class Preset(NamedTuple):
@@ -37,9 +38,10 @@ class Preset(NamedTuple):
     is_steady: bool  # a keyframe exactly every keyframe_s; else about so
 
 
+_OBS = "obs-output module (libobs version 31.0.2)"
 PRESETS = (
-    Preset("obs-output module (libobs version 31.0.2)", 1920, 1080, Fraction(60), 6000, 160, 48_000, "High", "4.2", 2, True),
-    Preset("obs-output module (libobs version 31.0.2)", 1280, 720, Fraction(30), 2500, 128, 48_000, "Main", "3.1", 2, True),
+    Preset(_OBS, 1920, 1080, Fraction(60), 6000, 160, 48_000, "High", "4.2", 2, True),
+    Preset(_OBS, 1280, 720, Fraction(30), 2500, 128, 48_000, "Main", "3.1", 2, True),
     Preset("Lavf61.7.100", 1280, 720, Fraction(25), 3000, 128, 44_100, "High", "3.1", 2, True),
     Preset("Larix Broadcaster", 1280, 720, Fraction(30), 2000, 96, 44_100, "Constrained Baseline", "3.1", 2, False),
     Preset("vMix", 1920, 1080, Fraction(50), 5000, 192, 48_000, "High", "4.2", 1, True),
@@ -95,7 +97,7 @@ class Encoders:
         """Bytes of the first so many video frames."""
         total = frames * self.frame_bytes[channel]
         total += self.keyframes_among(channel, frames) * self.keyframe_bytes[channel]
-        for wave in range(_WAVES):
+        for wave in range(len(_WAVE_FRAMES)):
             period, height = self.wave_frames[wave][channel], self.wave_bytes[wave][channel]
             place = (frames + self.salt[channel] % period) % period
             start = self.salt[channel] % period
@@ -109,7 +111,7 @@ class Encoders:
 
 
 def _triangle(place: Ints, period: Ints, height: Ints) -> Ints:
-    return height * np.abs(2 * place - period) // period
+    return np.asarray(height * np.abs(2 * place - period) // period)
 
 
 def make_encoders(seed: int, channels: int) -> Encoders:
@@ -126,7 +128,7 @@ def make_encoders(seed: int, channels: int) -> Encoders:
     # A keyframe is as large as six frames beside itself, and all together make the bitrate.
     frame_bytes = video_bps * 1000 // rate * gop // (gop + 6)
     # A wave's rise takes half its period: each of them moves the size of a frame by at most 8 %.
-    waves = [chance.integers(low, high, channels) for low, high in ((150, 300), (600, 1200), (4000, 9000), (30_000, 60_000))]  # fmt: skip
+    waves = [chance.integers(low, high, channels) for low, high in _WAVE_FRAMES]
     return Encoders(
         presets=presets,
         rate_over=column([preset.frame_rate.numerator for preset in presets]),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from headrace.telemetry.events import FIELD_NAMES, SCHEMA_VERSION, Event
 encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 # Of a field: numbers, JSON text for each line, or JSON text for all of them.
-Values = Ints | pa.Array | str
+Values: TypeAlias = Any
 Columns = Sequence[tuple[str, Values]]
 
 # The order of what happens in one millisecond.
@@ -65,7 +65,7 @@ class Rows:
 
     @property
     def sort_key(self) -> Ints:
-        return sort_key(self.time_ms, self.type)
+        return np.asarray(sort_key(self.time_ms, self.type))
 
 
 def sort_key(time_ms: Any, kind: str) -> Any:

@@ -8,9 +8,9 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from headrace.pipeline.simulate.chance import Ints
+from headrace.pipeline.simulate.chance import Flags, Ints
 from headrace.pipeline.simulate.encoders import AUDIO_HEADER_BYTES, VIDEO_HEADER_BYTES, Preset
-from headrace.protocol.amf0 import EcmaArray, encode_values
+from headrace.protocol.amf0 import EcmaArray, Value, encode_values
 
 FRAME_BYTES = 24  # of a thin frame, and how much of a full one is not zero
 
@@ -21,7 +21,7 @@ _IDR_SLICE, _SLICE = 0x65, 0x41
 
 
 def metadata(preset: Preset) -> bytes:
-    said = {
+    said: dict[str, Value] = {
         "duration": 0.0,
         "width": float(preset.width),
         "height": float(preset.height),
@@ -78,7 +78,7 @@ def _exp_golomb(value: int) -> str:
     return "0" * (len(digits) - 1) + digits
 
 
-def frame_heads(is_video: npt.NDArray[np.bool_], is_keyframe: npt.NDArray[np.bool_], size: Ints, mark: int, number: Ints) -> npt.NDArray[np.uint8]:  # fmt: skip
+def frame_heads(is_video: Flags, is_keyframe: Flags, size: Ints, mark: int, number: Ints) -> npt.NDArray[np.uint8]:
     """The first bytes of frames, a row each: codec headers, then the stream's mark and the frame's number."""
     rows = np.zeros((len(size), FRAME_BYTES), np.uint8)
     rows[:, 0] = np.where(is_video, np.where(is_keyframe, _AVC_KEYFRAME, _AVC_FRAME), _AAC)

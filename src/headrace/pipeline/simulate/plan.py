@@ -99,7 +99,9 @@ class Plan:
         changes = sorted(self.destinations.changes, key=lambda one: (one.feed, one.time_ms))
         names = sorted({one.state for one in changes})
         key = [(one.feed << KEY_SHIFT) + one.time_ms for one in changes]
-        return StateChanges(names, np.array(key, np.int64), np.array([names.index(one.state) for one in changes], np.int64))
+        return StateChanges(
+            names, np.array(key, np.int64), np.array([names.index(one.state) for one in changes], np.int64)
+        )
 
     @cached_property
     def first_publish(self) -> Ints:
@@ -128,7 +130,11 @@ def make_plan(options: Options) -> Plan:
     channels = plan_channels(encoders, clock, span, options.seed, options.faults)
     plays = plan_audience(channels, options.seed, options.viewers, options.faults)
     refusals = _refusals(options, channels)
-    opened = channels.streams.publishes.opened_ms, plays.opened_ms, np.array([one.time_ms for one in refusals], np.int64)
+    opened = (
+        channels.streams.publishes.opened_ms,
+        plays.opened_ms,
+        np.array([one.time_ms for one in refusals], np.int64),
+    )
     number = np.argsort(np.argsort(np.concatenate(opened), kind="stable"), kind="stable") + 1
     by_publish, by_play, by_refusal = np.split(number, np.cumsum([len(one) for one in opened])[:-1])
     return Plan(
@@ -154,7 +160,13 @@ def _refusals(options: Options, channels: Channels) -> list[Refusal]:
     for rate, is_publish in ((_REFUSED_PLAYS_AN_HOUR, False), (_REFUSED_PUBLISHES_AN_HOUR, True)):
         for _ in range(max(round(rate * channel_hours), 1)):
             broadcast = channels.broadcasts[int(chance.integers(len(channels.broadcasts)))]
-            time_ms = broadcast.created_ms + 3000 + int(chance.uniform(0, broadcast.ended_ms - broadcast.created_ms - 9000))
-            name = f"{APP}/channel-{broadcast.channel + 1:03d}" if is_publish else f"{APP}/nobody-{int(chance.integers(20))}"
+            time_ms = (
+                broadcast.created_ms + 3000 + int(chance.uniform(0, broadcast.ended_ms - broadcast.created_ms - 9000))
+            )
+            name = (
+                f"{APP}/channel-{broadcast.channel + 1:03d}"
+                if is_publish
+                else f"{APP}/nobody-{int(chance.integers(20))}"
+            )
             found.append(Refusal(time_ms, name, is_publish))
     return sorted(found)

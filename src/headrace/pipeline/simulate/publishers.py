@@ -69,7 +69,9 @@ def plan_channels(encoders: Encoders, clock: Clock, span: Span, seed: int, fault
     return Channels(broadcasts, _streams(encoders, clock, broadcasts, publishes))
 
 
-def _channel(chance: np.random.Generator, channel: int, span: Span, faults: float) -> list[tuple[Broadcast, list[_Publish]]]:  # fmt: skip
+def _channel(
+    chance: np.random.Generator, channel: int, span: Span, faults: float
+) -> list[tuple[Broadcast, list[_Publish]]]:
     planned = []
     time_ms = span.start_ms + 500 + int(chance.uniform(0, min(span.length_ms // 10, 600_000)))
     # All are over before the server is.
@@ -109,7 +111,7 @@ def _broadcast(
 
 
 def _stalls(chance: np.random.Generator, publish: _Publish, faults: float) -> list[tuple[int, int]]:
-    stalls = []
+    stalls: list[tuple[int, int]] = []
     time_ms = publish.started_ms + 5000
     while True:
         time_ms += _until_next(chance, _STALLS_AN_HOUR * faults)

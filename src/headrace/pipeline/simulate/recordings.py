@@ -122,7 +122,7 @@ def _frames(plan: Plan, publish: int, after_ms: int, until_ms: int) -> memoryvie
     tags[start[:, None] + np.arange(_HEAD_BYTES)] = heads
     ends = stop[:, None] - np.arange(_TAG_END_BYTES, 0, -1)
     tags[ends] = pictures.as_bytes(size + _TAG_HEADER_BYTES, _TAG_END_BYTES)
-    return memoryview(tags)
+    return tags.data
 
 
 def _is_keyframe(plan: Plan, channel: Ints, video: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

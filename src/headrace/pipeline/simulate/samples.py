@@ -31,9 +31,7 @@ class Moments(NamedTuple):
 def at_ticks(grid: Grid, stream: Ints, column: Ints) -> Moments:
     place = grid.place(stream, column)
     times_ms = grid.times_ms
-    return Moments(
-        grid.states(place - 1), grid.states(place), times_ms[column - 1], times_ms[column], grid.gaps(place)
-    )
+    return Moments(grid.states(place - 1), grid.states(place), times_ms[column - 1], times_ms[column], grid.gaps(place))
 
 
 def at_ends(grid: Grid, stream: Ints, now_ms: Ints, late_ms: int = 0) -> Moments:

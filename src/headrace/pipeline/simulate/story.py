@@ -57,32 +57,43 @@ def _publishes(grid: Grid) -> Iterator[Told]:
         stream = int(table.stream[one])
         names = {"stream": plan.stream_name(stream), "stream_id": plan.stream_id(stream)}
         conn = f"c{plan.publish_connection[one]}"
-        opened_ms, started_ms, stopped_ms = (int(column[one]) for column in (table.opened_ms, table.started_ms, table.stopped_ms))
+        opened_ms, started_ms, stopped_ms = (
+            int(column[one]) for column in (table.opened_ms, table.started_ms, table.stopped_ms)
+        )
         yield opened_ms, events.ConnectionOpened(conn=conn, viewer=plan.viewer(-1 - int(table.channel[one])))
-        yield started_ms, events.PublishStarted(
-            conn=conn, **names, resumed=bool(table.is_resumed[one]), position=int(table.base.position[one])
+        yield (
+            started_ms,
+            events.PublishStarted(
+                conn=conn, **names, resumed=bool(table.is_resumed[one]), position=int(table.base.position[one])
+            ),
         )
-        yield int(table.first_ms[one]), events.MetadataReceived(
-            **names,
-            encoder=preset.encoder,
-            declared_width=float(preset.width),
-            declared_height=float(preset.height),
-            declared_frame_rate=float(preset.frame_rate),
-            declared_video_kbps=float(preset.video_kbps),
-            declared_audio_kbps=float(preset.audio_kbps),
+        yield (
+            int(table.first_ms[one]),
+            events.MetadataReceived(
+                **names,
+                encoder=preset.encoder,
+                declared_width=float(preset.width),
+                declared_height=float(preset.height),
+                declared_frame_rate=float(preset.frame_rate),
+                declared_video_kbps=float(preset.video_kbps),
+                declared_audio_kbps=float(preset.audio_kbps),
+            ),
         )
-        yield min(int(detected_ms[place]), stopped_ms), events.CodecDetected(
-            **names,
-            video="h264",
-            video_profile=preset.profile,
-            video_level=preset.level,
-            width=preset.width,
-            height=preset.height,
-            frame_rate=float(preset.frame_rate),
-            audio="aac",
-            audio_profile="LC",
-            sample_rate=preset.sample_rate,
-            channels=2,
+        yield (
+            min(int(detected_ms[place]), stopped_ms),
+            events.CodecDetected(
+                **names,
+                video="h264",
+                video_profile=preset.profile,
+                video_level=preset.level,
+                width=preset.width,
+                height=preset.height,
+                frame_rate=float(preset.frame_rate),
+                audio="aac",
+                audio_profile="LC",
+                sample_rate=preset.sample_rate,
+                channels=2,
+            ),
         )
         position = int(reached.position[place])
         reason = "lost" if table.is_lost[one] else UNPUBLISHED
@@ -109,18 +120,22 @@ def _streams(grid: Grid) -> Iterator[Told]:
         names = {"stream": plan.stream_name(stream), "stream_id": plan.stream_id(stream)}
         path = str(plan.recording(stream))
         position, ended_ms = int(reached.position[place]), int(plan.ended_ms[stream])
-        yield plan.recording_opened_ms(stream), events.RecordingOpened(
-            path=path, **names, position=0, frame_position=PREFACE_MESSAGES
+        yield (
+            plan.recording_opened_ms(stream),
+            events.RecordingOpened(path=path, **names, position=0, frame_position=PREFACE_MESSAGES),
         )
         reason = NOT_BACK if plan.channels.broadcasts[stream].is_lost else UNPUBLISHED
         yield ended_ms, events.StreamEnded(**names, reason=reason, position=position)
         if grid.span.start_ms <= ended_ms + CLOSED_AFTER_MS < grid.span.stop_ms:
-            yield ended_ms + CLOSED_AFTER_MS, events.RecordingClosed(
-                path=path,
-                **names,
-                bytes_total=file_bytes(plan, stream),
-                tags_total=position,
-                duration_ms=int(reached.media_ms[place]),
+            yield (
+                ended_ms + CLOSED_AFTER_MS,
+                events.RecordingClosed(
+                    path=path,
+                    **names,
+                    bytes_total=file_bytes(plan, stream),
+                    tags_total=position,
+                    duration_ms=int(reached.media_ms[place]),
+                ),
             )
 
 
@@ -142,16 +157,22 @@ def _plays(grid: Grid) -> Iterator[Told]:
         started_ms = int(plays.started_ms[place])
         lost = plan.channels.broadcasts[int(plays.stream[place])].is_lost
         end = (NOT_BACK if lost else UNPUBLISHED) if plays.is_ended[place] else _CLOSED
-        yield stopped_ms, events.PlayStopped(
-            **_play(plan, place),
-            reason=end,
-            duration_ms=stopped_ms - started_ms,
-            first_keyframe_ms=None if picture_ms == NEVER else picture_ms - started_ms,
-            messages_total=number,
-            bytes_total=size,
+        yield (
+            stopped_ms,
+            events.PlayStopped(
+                **_play(plan, place),
+                reason=end,
+                duration_ms=stopped_ms - started_ms,
+                first_keyframe_ms=None if picture_ms == NEVER else picture_ms - started_ms,
+                messages_total=number,
+                bytes_total=size,
+            ),
         )
         closed_ms = stopped_ms + place % _CLOSING_MS
-        yield closed_ms, _closed(_play(plan, place)["conn"], opened_ms, closed_ms, _ASKING_BYTES, size + _GREETING_BYTES)
+        yield (
+            closed_ms,
+            _closed(_play(plan, place)["conn"], opened_ms, closed_ms, _ASKING_BYTES, size + _GREETING_BYTES),
+        )
 
 
 _CLOSING_MS = 7
@@ -195,14 +216,17 @@ def _destination_states(plan: Plan, span: Span) -> Iterator[Told]:
         bisect_left(changes, span.start_ms, key=by_time) : bisect_left(changes, span.stop_ms, key=by_time)
     ]:
         stream, destination = int(feeds.stream[one.feed]), int(feeds.destination[one.feed])
-        yield one.time_ms, events.DestinationState(
-            destination=plan.destination_name(destination),
-            url=plan.destination_url(destination),
-            stream=plan.stream_name(stream),
-            stream_id=plan.stream_id(stream),
-            state=one.state,
-            attempt=one.attempt,
-            error=None if one.error is None else ERRORS[one.error],
-            error_class=None if one.error is None else one.error.value,
-            feed=feed_name(plan, one.feed),
+        yield (
+            one.time_ms,
+            events.DestinationState(
+                destination=plan.destination_name(destination),
+                url=plan.destination_url(destination),
+                stream=plan.stream_name(stream),
+                stream_id=plan.stream_id(stream),
+                state=one.state,
+                attempt=one.attempt,
+                error=None if one.error is None else ERRORS[one.error],
+                error_class=None if one.error is None else one.error.value,
+                feed=feed_name(plan, one.feed),
+            ),
         )

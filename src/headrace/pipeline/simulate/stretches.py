@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,9 +76,10 @@ class Stretch:
         order = np.argsort(keys, kind="stable")
         self._events: list[tuple[int, Event]] = [told[place] for place in order.tolist()]
         groups = [*(rows.sort_key for rows in self._rows), keys[order]]
-        self._times_ms = np.concatenate([*(rows.time_ms for rows in self._rows), [one[0] for one in self._events]]).astype(np.int64)  # fmt: skip
+        told_ms = np.array([one[0] for one in self._events], np.int64)
+        times_ms = np.concatenate([*(rows.time_ms for rows in self._rows), told_ms])
         self._order, self._places = order_of(groups)
-        self._cuts = list(_cuts(self._times_ms[self._order]))
+        self._cuts = list(_cuts(times_ms[self._order]))
 
     @property
     def counted(self) -> Counted:
@@ -100,7 +102,7 @@ class Stretch:
             edges = [start, *inside.tolist(), stop]
             runs = [
                 buffers[group[low]].between(int(place[low]), int(place[low]) + high - low)
-                for low, high in zip(edges[:-1], edges[1:], strict=True)
+                for low, high in pairwise(edges)
             ]
             total += _write_file(plan, first_file + number, hour_ms, runs)
         return Written(len(self._order), len(self._cuts), total)
@@ -112,7 +114,7 @@ def _cuts(times_ms: Ints) -> Iterator[tuple[int, int, int]]:
         return
     cells = times_ms // CELL_MS
     edges = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+    for start, stop in pairwise(edges):
         for low in range(start, stop, MAX_LINES):
             yield low, min(low + MAX_LINES, stop), int(times_ms[start])
 
