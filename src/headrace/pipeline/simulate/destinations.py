@@ -135,7 +135,7 @@ def _feed(
     tell = draft.changes.append
     tell(StateChange(feed, created_ms, "connecting", 0))
     since_ms = created_ms + int(chance.integers(100, 400))  # later than the first message
-    if chance.random() < _WRONG_KEY * faults:
+    if chance.random() < _WRONG_KEY * min(faults, 10):
         tell(StateChange(feed, since_ms, "error", 1, ErrorClass.AUTH))
         return since_ms
     tell(StateChange(feed, since_ms, "connected", 0))
