@@ -49,7 +49,7 @@ def test_a_data_directory_with_events_is_refused(tmp_path: Path, capsys: pytest.
 def test_a_disk_without_room_is_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = namedtuple("usage", "total used free")  # noqa: PYI024 as shutil's own
+    usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**6, 10**6, 999))
     assert cli.main(words(tmp_path)) == 1
     assert "has room for 999 B, expected about" in capsys.readouterr().err
