@@ -75,6 +75,7 @@ def _simulate(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     from headrace.pipeline.jobs import batch, streaming
     from headrace.pipeline.jobs.lake import open_lake
+    from headrace.pipeline.jobs.progress import open_progress
     from headrace.pipeline.jobs.report import say_to_stdout
     from headrace.pipeline.session import is_local, make_session
 
@@ -90,7 +91,8 @@ def _run(options: argparse.Namespace) -> int:
         try:
             if options.job == "batch":
                 wanted = batch.Range(options.from_time, options.to_time)
-                batch.run(spark, lake, *places, wanted, say_to_stdout)
+                with open_progress(say_to_stdout) as progress:
+                    batch.run(spark, lake, *places, wanted, say_to_stdout, progress)
             else:
                 stop = threading.Event()
                 for number in (signal.SIGTERM, signal.SIGINT):

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,7 +172,7 @@ def test_a_destination_goes_from_state_to_state_as_a_real_one_does(lines: list[L
 def test_the_same_seed_gives_the_same_bytes_however_the_work_is_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = {"hours": 0.03, "record_dir": tmp_path / "recordings"}
+    wanted: dict[str, Any] = {"hours": 0.03, "record_dir": tmp_path / "recordings"}
     first = digest(simulate(tmp_path / "a", **wanted))
     assert digest(simulate(tmp_path / "b", jobs=2, **wanted)) == first
     monkeypatch.setattr(stretches, "_ROWS", 1)  # every stretch is one file

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def opened_and_closed(lines: list[Line]) -> list[tuple[Line, Line]]:
 @pytest.mark.parametrize("frames", ["thin", "full"])
 def test_a_recording_has_a_tag_for_every_message_and_the_size_that_was_told(tmp_path: Path, frames: str) -> None:
     said: list[str] = []
-    wanted = {"viewers": 0, "destinations": 0, "faults": 100.0, "seed": 3}
+    wanted: dict[str, Any] = {"viewers": 0, "destinations": 0, "faults": 100.0, "seed": 3}
     lines = lines_of(simulate(tmp_path, frames=frames, say=said.append, **wanted))
     resumed = {line["stream_id"] for line in lines if line["type"] == "publish_started" and line["resumed"]}
     assert resumed
@@ -88,7 +89,7 @@ def test_headers_say_what_the_log_says_of_the_codecs(preset: Preset) -> None:
 
 
 def test_a_recording_that_is_there_is_not_touched(tmp_path: Path) -> None:
-    asked = {"hours": 0.02, "viewers": 0, "destinations": 0, "frames": "thin"}
+    asked: dict[str, Any] = {"hours": 0.02, "viewers": 0, "destinations": 0, "frames": "thin"}
     simulate(tmp_path, **asked)
     before = {path: path.read_bytes() for path in (tmp_path / "recordings").iterdir()}
     with pytest.raises(PipelineError, match=r"live_channel-\d+_20260101_\d+\.flv is there already"):

@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,6 +75,7 @@ class Lake:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.on_replaced: Callable[[str], None] = lambda table: None  # called when a table of streams was written
         self._notes: dict[str, set[str]] = {}
 
     def directory(self, table: str) -> Path:
@@ -143,6 +144,7 @@ class Lake:
                 stale.discard(name)
         for name in stale:
             (directory / f"{name}.parquet").unlink(missing_ok=True)
+        self.on_replaced(table)
 
     # What the derived tables hold already -------------------------------------------------------------------------
 

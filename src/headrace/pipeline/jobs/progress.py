@@ -28,6 +28,7 @@ class Stage:
     total_files: int
     total_bytes: int
     began_s: float
+    unit: str = "files"
     files: int = 0
     size_bytes: int = 0
     rows: int = 0
@@ -49,7 +50,7 @@ class Stage:
         """In words, without what there is nothing of."""
         words = []
         if self.total_files or self.files:
-            words.append(f"files {self.files}{_of(self.total_files, str)}")
+            words.append(f"{self.unit} {self.files}{_of(self.total_files, str)}")
         if self.total_bytes or self.size_bytes:
             words.append(f"{human_bytes(self.size_bytes)}{_of(self.total_bytes, human_bytes)}")
         if self.rows:
@@ -64,8 +65,8 @@ def _of(total: int, shown: Callable[[int], str]) -> str:
 class Progress(Protocol):
     """Used by one thread at a time but for `inside`, which another may tell."""
 
-    def begin(self, what: str, *, files: int = 0, size_bytes: int = 0) -> None:
-        """A stage, with as much of it as is known."""
+    def begin(self, what: str, *, files: int = 0, size_bytes: int = 0, unit: str = "files") -> None:
+        """A stage, with as much of it as is known; what is counted may be something else than files."""
 
     def advance(self, *, files: int = 0, size_bytes: int = 0, rows: int = 0) -> None:
         """So much more is done."""
@@ -102,8 +103,8 @@ class PlainProgress:
         self._stage: Stage | None = None
         self._lock = threading.Lock()
 
-    def begin(self, what: str, *, files: int = 0, size_bytes: int = 0) -> None:
-        self._stage = Stage(what, files, size_bytes, self._clock())
+    def begin(self, what: str, *, files: int = 0, size_bytes: int = 0, unit: str = "files") -> None:
+        self._stage = Stage(what, files, size_bytes, self._clock(), unit)
         self._shown_s = self._stage.began_s
 
     def advance(self, *, files: int = 0, size_bytes: int = 0, rows: int = 0) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -14,6 +17,22 @@ from headrace.pipeline.jobs.progress import Stage, human_time
 from headrace.pipeline.jobs.report import Say
 
 _STEPS = 1000  # of the bar
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits for the end of this: a bar that is half there can be neither stopped nor left."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python has no interrupts there
+        return
+    noted: list[tuple[int, FrameType | None]] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: noted.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if noted and callable(before):
+        before(*noted[0])
 
 
 class TerminalProgress:
@@ -28,9 +47,9 @@ class TerminalProgress:
         self._stage: Stage | None = None
         self._lock = threading.Lock()
 
-    def begin(self, what: str, *, files: int = 0, size_bytes: int = 0) -> None:
+    def begin(self, what: str, *, files: int = 0, size_bytes: int = 0, unit: str = "files") -> None:
         self._close()
-        stage = Stage(what, files, size_bytes, time.monotonic())
+        stage = Stage(what, files, size_bytes, time.monotonic(), unit)
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -47,6 +66,7 @@ class TerminalProgress:
             self._stage, self._bar = stage, bar
             # Without a total the bar moves to and fro.
             self._task = bar.add_task(what, total=None if stage.share is None else _STEPS, words="")
+        with _uninterrupted():
             bar.start()
 
     def advance(self, *, files: int = 0, size_bytes: int = 0, rows: int = 0) -> None:
@@ -81,7 +101,8 @@ class TerminalProgress:
         with self._lock:
             bar, self._bar, self._stage = self._bar, None, None
         if bar is not None:
-            bar.stop()
+            with _uninterrupted():
+                bar.stop()
 
     def __enter__(self) -> Self:
         return self
