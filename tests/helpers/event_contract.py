@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, get_args, get_origin
 
 from headrace.telemetry.events import EVENT_TYPES, FIELD_NAMES, SCHEMA_VERSION, field_types
@@ -10,7 +11,12 @@ from headrace.telemetry.events import EVENT_TYPES, FIELD_NAMES, SCHEMA_VERSION, 
 def assert_keeps_the_contract(line: dict[str, Any]) -> None:
     assert list(line) == ["v", "node", "boot", "seq", "time_ms", "type", *FIELD_NAMES[line["type"]]]
     assert line["v"] == SCHEMA_VERSION
-    for name, hint in field_types(EVENT_TYPES[line["type"]]).items():
-        allowed = [dict] if get_origin(hint) is dict else list(get_args(hint) or (hint,))
+    for name, allowed in _allowed(line["type"]).items():
         # A float of 30.0 is written as 30.0, an integer as 30: readers may rely on either.
-        assert type(line[name]) in allowed, f"{line['type']}.{name} is {line[name]!r}, expected {hint}"
+        assert type(line[name]) in allowed, f"{line['type']}.{name} is {line[name]!r}, expected {allowed}"
+
+
+@cache
+def _allowed(kind: str) -> dict[str, tuple[type, ...]]:
+    hints = field_types(EVENT_TYPES[kind])
+    return {name: (dict,) if get_origin(hint) is dict else get_args(hint) or (hint,) for name, hint in hints.items()}

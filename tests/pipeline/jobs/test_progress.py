@@ -138,9 +138,9 @@ def environment(**more: str) -> dict[str, str]:
     return {**quiet, "PYTHONPATH": source, "TERM": "xterm-256color", **more}
 
 
-def simulation(folder: Path, streams: int, hours: str) -> list[str]:
+def simulation(folder: Path, streams: int, hours: str, jobs: int = 1) -> list[str]:
     places = ["--data-dir", str(folder / "data"), "--record-dir", str(folder / "recordings")]
-    return ["pipeline", "simulate", "--streams", str(streams), "--hours", hours, "--jobs", "1", *places]
+    return ["pipeline", "simulate", "--streams", str(streams), "--hours", hours, "--jobs", str(jobs), *places]
 
 
 def test_a_terminal_shows_a_bar_and_keeps_only_the_lines(tmp_path: Path) -> None:
@@ -165,9 +165,11 @@ def test_a_terminal_without_colours_gets_none(tmp_path: Path, more: dict[str, st
     assert (HIDE_CURSOR in terminal.text) is ("NO_COLOR" in more), "no bar where the cursor cannot be moved"
 
 
-def test_ctrl_c_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
-    terminal = Terminal(simulation(tmp_path, 20, "2"), environment())
-    terminal.read_until(HIDE_CURSOR)
+@pytest.mark.parametrize(("jobs", "moment"), [(1, HIDE_CURSOR), (2, "events ")])
+def test_ctrl_c_leaves_the_terminal_as_it_was(tmp_path: Path, jobs: int, moment: str) -> None:
+    terminal = Terminal(simulation(tmp_path, 20, "1", jobs), environment())
+    terminal.read_until("about ")
+    terminal.read_until(moment)
     terminal.press(b"\x03")
     assert terminal.wait() == 128 + signal.SIGINT, terminal.text
     assert terminal.text.rfind(SHOW_CURSOR) > terminal.text.rfind(HIDE_CURSOR)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-# Half a minute's work on two cores, where the second or so that every piece costs is not seen.
-EVENT_BYTES = 1 << 30
+# Some twenty seconds of work on two cores, where the second or so that every piece costs is not seen.
+EVENT_BYTES = 512 << 20
 RECORDING_BYTES = 8 << 30
 MAX_FILES = 5000  # each is named to Spark
 

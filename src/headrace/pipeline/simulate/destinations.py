@@ -15,9 +15,8 @@ from headrace.pipeline.simulate.audience import NEVER
 from headrace.pipeline.simulate.chance import Flags, Ints, generator
 from headrace.pipeline.simulate.publishers import Channels
 from headrace.pipeline.simulate.streams import KEY_SHIFT, State, Streams
-from headrace.relay.failure import ErrorClass, Retry, RetryPolicy
 
-# As in relay/feed.py, which must not be imported: it brings the event loop and sockets along.
+# As the relay has them, which is no business of the pipeline's: a test compares them.
 RETAIN_MS = 30_000  # how far behind a destination may be and still go on where it stopped
 STALLED_MS = 15_000
 _OUTAGES_AN_HOUR = 1.5
@@ -25,17 +24,21 @@ _STABLE_MS = 60_000
 _APART_MS = _STABLE_MS + 10_000  # between two outages
 _WRONG_KEY = 0.003  # of the feeds are refused for good
 
+_FIRST_RETRY_S, _LONGEST_RETRY_S, _RETRY_JITTER = 1.0, 30.0, 0.2
+
+RESET, STALLED, AUTH = "reset", "stalled", "auth"
+# Error class -> what is told of it.
 ERRORS = {
-    ErrorClass.RESET: "Connection reset by peer",
-    ErrorClass.STALLED: "took no bytes for 15 s",
-    ErrorClass.REFUSED: "Connection refused",
-    ErrorClass.TIMEOUT: "no connection within 10 s",
-    ErrorClass.DNS: "name not found: Temporary failure in name resolution",
-    ErrorClass.REJECTED: "refused during publish: NetStream.Publish.BadName: Stream already publishing",
-    ErrorClass.AUTH: "refused during publish: NetStream.Publish.Denied: authentication failed",
+    RESET: "Connection reset by peer",
+    STALLED: "took no bytes for 15 s",
+    AUTH: "refused during publish: NetStream.Publish.Denied: authentication failed",
+    "refused": "Connection refused",
+    "timeout": "no connection within 10 s",
+    "dns": "name not found: Temporary failure in name resolution",
+    "rejected": "refused during publish: NetStream.Publish.BadName: Stream already publishing",
 }
 # What the attempts of a longer outage meet, and how long each takes to fail.
-_FAILING = ((ErrorClass.REFUSED, 40), (ErrorClass.TIMEOUT, 10_000), (ErrorClass.DNS, 300), (ErrorClass.REJECTED, 180))
+_FAILING = (("refused", 40), ("timeout", 10_000), ("dns", 300), ("rejected", 180))
 _SHARES = (0.55, 0.15, 0.1, 0.2)
 
 
@@ -44,7 +47,7 @@ class StateChange(NamedTuple):
     time_ms: int
     state: str
     attempt: int
-    error: ErrorClass | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +139,13 @@ def _feed(
     tell(StateChange(feed, created_ms, "connecting", 0))
     since_ms = created_ms + int(chance.integers(100, 400))  # later than the first message
     if chance.random() < _WRONG_KEY * min(faults, 10):
-        tell(StateChange(feed, since_ms, "error", 1, ErrorClass.AUTH))
+        tell(StateChange(feed, since_ms, "error", 1, AUTH))
         return since_ms
     tell(StateChange(feed, since_ms, "connected", 0))
     attempt = 0
     outages = _outages(chance, since_ms, spans, faults)
     for stuck_ms, failed_ms, back_ms in outages:
-        error = ErrorClass.STALLED if stuck_ms < failed_ms else ErrorClass.RESET
+        error = STALLED if stuck_ms < failed_ms else RESET
         draft.rows.append((feed, since_ms, failed_ms, stuck_ms))
         attempt = _try_again(chance, draft.changes, feed, failed_ms, back_ms, error)
         tell(StateChange(feed, back_ms, "connected", attempt))
@@ -181,16 +184,14 @@ def _try_again(
     feed: int,
     failed_ms: int,
     back_ms: int,
-    error: ErrorClass,
+    error: str,
 ) -> int:
     """The attempts up to the one that is answered. How many failed."""
-    policy = RetryPolicy()
     attempt, time_ms = 1, failed_ms
     failing, takes_ms = _FAILING[int(chance.choice(len(_FAILING), p=_SHARES))]
     while True:
         changes.append(StateChange(feed, time_ms, "waiting", attempt, error))
-        delay_s = policy.delay_s(attempt, Retry.BACKOFF, float(chance.random()))
-        connecting_ms = time_ms + int(1000 * delay_s)
+        connecting_ms = time_ms + int(1000 * delay_s(attempt, float(chance.random())))
         # The last attempt begins when the far end is there again, or the one that is due then is answered.
         is_last = connecting_ms + takes_ms + 900 >= back_ms
         connecting_ms = max(min(connecting_ms, back_ms - 30), time_ms + 10)
@@ -199,6 +200,12 @@ def _try_again(
             return attempt
         time_ms, error = connecting_ms + takes_ms, failing
         attempt += 1
+
+
+def delay_s(attempt: int, random: float) -> float:
+    """Before retry number `attempt`, from 1."""
+    doubled_s = min(_FIRST_RETRY_S * 2.0 ** min(attempt - 1, 30), _LONGEST_RETRY_S)
+    return doubled_s * (1.0 - _RETRY_JITTER * random)
 
 
 def _connections(streams: Streams, feeds: Feeds, rows: list[tuple[int, int, int, int]]) -> Connections:

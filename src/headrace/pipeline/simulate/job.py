@@ -5,10 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -150,8 +152,19 @@ _plan: Plan | None = None  # of a worker process, which gets it once
 def _begin_worker(plan: Plan) -> None:
     global _plan
     _plan = plan
-    # Ctrl-C is for the one who started us; who ends us too.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes that are started here do not hear Ctrl-C: it is for the one who started them, and who ends them too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _known_plan() -> Plan:
@@ -183,6 +196,8 @@ class _Workers:
             # Not forked: pyarrow has threads.
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(jobs, context, initializer=_begin_worker, initargs=(plan,))
+            with _deaf():
+                self._pool.submit(int)  # all of them start with the first task
 
     def each(self, work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Iterator[_Result]:
         """The results, in the tasks' order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,6 @@ from headrace.pipeline.simulate.destinations import Destinations, plan_destinati
 from headrace.pipeline.simulate.encoders import make_encoders
 from headrace.pipeline.simulate.publishers import Channels, Span, plan_channels
 from headrace.pipeline.simulate.streams import KEY_SHIFT
-from headrace.record.names import SUFFIX, recording_stem
 
 APP = "live"
 _REFUSED_PLAYS_AN_HOUR, _REFUSED_PUBLISHES_AN_HOUR = 0.5, 0.1  # of each channel
@@ -85,9 +85,10 @@ class Plan:
         return hashlib.blake2b(f"{self.options.seed}/{number}".encode(), digest_size=8).hexdigest()
 
     def recording(self, stream: int) -> Path:
-        broadcast = self.channels.broadcasts[stream]
-        stem = recording_stem(APP, self.channel_name(broadcast.channel), self.recording_opened_ms(stream) / 1000)
-        return self.options.record_dir / f"{stem}{SUFFIX}"
+        """Named as the recorder names them."""
+        opened_at = datetime.fromtimestamp(self.recording_opened_ms(stream) / 1000, UTC)
+        channel = self.channel_name(self.channels.broadcasts[stream].channel)
+        return self.options.record_dir / f"{APP}_{channel}_{opened_at:%Y%m%d_%H%M%S}.flv"
 
     def recording_opened_ms(self, stream: int) -> int:
         """The recorder gathers for a moment before it writes."""

@@ -18,10 +18,10 @@ from headrace.pipeline.simulate.chance import Ints
 from headrace.pipeline.simulate.encoders import AUDIO_HEADER_BYTES, PREFACE_MESSAGES, VIDEO_HEADER_BYTES
 from headrace.pipeline.simulate.plan import Plan
 from headrace.protocol import messages
-from headrace.protocol.flv import encode_tag
-from headrace.record.flvfile import FILE_HEADER
+from headrace.protocol.flv import encode_file_header, encode_tag
 
 THIN, FULL = "thin", "full"
+_FILE_HEADER = encode_file_header()
 _TAG_HEADER_BYTES, _TAG_END_BYTES = 11, 4
 _CHUNK_MS = 20_000  # of media, put together at once
 _HEAD_BYTES = _TAG_HEADER_BYTES + pictures.FRAME_BYTES
@@ -40,7 +40,7 @@ def file_bytes(plan: Plan, stream: int) -> int:
         payload += len(publishes) * headers + frames * pictures.FRAME_BYTES
     else:
         payload += int(reached.video_bytes[0] + reached.audio_bytes[0])
-    return len(FILE_HEADER) + int(reached.position[0]) * (_TAG_HEADER_BYTES + _TAG_END_BYTES) + payload
+    return len(_FILE_HEADER) + int(reached.position[0]) * (_TAG_HEADER_BYTES + _TAG_END_BYTES) + payload
 
 
 def write_recording(plan: Plan, stream: int) -> int:
@@ -69,7 +69,7 @@ def _write(file: IO[bytes], pieces: Iterator[bytes | memoryview]) -> int:
 def _pieces(plan: Plan, stream: int) -> Iterator[bytes | memoryview]:
     streams = plan.channels.streams
     table = streams.publishes
-    yield FILE_HEADER
+    yield _FILE_HEADER
     for publish in np.flatnonzero(table.stream == stream).tolist():
         own = np.array([publish])
         preset = streams.encoders.presets[int(table.channel[publish])]

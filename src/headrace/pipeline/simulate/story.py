@@ -226,7 +226,7 @@ def _destination_states(plan: Plan, span: Span) -> Iterator[Told]:
                 state=one.state,
                 attempt=one.attempt,
                 error=None if one.error is None else ERRORS[one.error],
-                error_class=None if one.error is None else one.error.value,
+                error_class=one.error,
                 feed=feed_name(plan, one.feed),
             ),
         )
