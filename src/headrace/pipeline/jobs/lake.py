@@ -18,7 +18,7 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ class Lake:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.sharing = Sharing()  # among the threads of this job: who reads parts, and who merges them
+        self.on_replaced: Callable[[str], None] = lambda table: None  # called when a table of streams was written
         self._notes: dict[str, set[str]] = {}
         self._notes_lock = threading.Lock()
         self._settled: dict[str, int] | None = None
@@ -142,6 +143,7 @@ class Lake:
                 stale.discard(name)
         for name in stale:
             (directory / f"{name}.parquet").unlink(missing_ok=True)
+        self.on_replaced(table)
 
     # What the derived tables hold already -------------------------------------------------------------------------
 
