@@ -49,12 +49,17 @@ def main(argv: Sequence[str], program: str) -> int:
         return _complain(program, str(error), 1)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # Whoever reads has enough, as `head` does. What is still in the buffer must not be tried again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever reads has enough, as `head` does
+        _write_no_more()
         return 0
     except OSError as error:
+        _write_no_more()
         return _complain(program, f"the answer could not be written: {error.strerror}", 1)
+
+
+def _write_no_more() -> None:
+    """What is still in the buffer must not be tried again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _answer(options: argparse.Namespace, sql: str | None, program: str) -> int:

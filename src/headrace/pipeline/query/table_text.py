@@ -62,8 +62,14 @@ def write_listing(tables: Mapping[str, lake.Table], out: TextIO, width: int | No
         _print(console, Padding(Text(printable(columns)), (0, 0, 0, 4)))
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """rich would end the process with status 1: whoever has enough is no error."""
+        raise BrokenPipeError
+
+
 def _console(out: TextIO, width: int | None) -> Console:
-    return Console(file=out, width=width, highlight=False, markup=False, emoji=False)
+    return _Console(file=out, width=width, highlight=False, markup=False, emoji=False)
 
 
 def _print(console: Console, what: RenderableType) -> None:
