@@ -9,6 +9,7 @@ from headrace.pipeline.tables import destination_states, gops, sessions, stream_
 from tests.pipeline.tables.rows import (
     DESTINATION,
     PATH,
+    T0,
     at,
     dicts,
     event,
@@ -87,6 +88,25 @@ def test_a_file_that_two_streams_claim_belongs_to_neither(spark: SparkSession) -
     assert dicts(stream_tags_of(spark, [tag(1, 0)], [mine, theirs])) == []
     assert dicts(stream_tags_of(spark, [tag(1, 0)], [opened(path="c/" + relative)])) == []
     assert timeline.JUMP_MS == 10_000
+
+
+def test_the_time_that_a_publisher_was_away_is_no_media_time(spark: SparkSession) -> None:
+    events = [
+        *[sample(1000 * n, n, conn="c1") for n in (1, 2, 3)],
+        # Away for five seconds, by which the server moves on what comes then.
+        *[sample(1000 * n, n, conn="c2") for n in (9, 10)],
+        sample(13_000, 11, conn="c2"),  # two samples are lost
+    ]
+    rows = stream_windows.build(frame_of(spark, events), stream_tags_of(spark, []))
+    seconds = dicts(rows.where("window_s = 1"), "start_ms", "media_ms", "drift_ms")
+    assert [(row["start_ms"] - T0, row["media_ms"], row["drift_ms"]) for row in seconds] == [
+        (0, 1000, 0),
+        (1000, 1000, 0),
+        (2000, 1000, 0),
+        (8000, 1000, 0),
+        (9000, 1000, 0),
+        (12_000, 3000, -2000),
+    ]
 
 
 def test_windows_of_samples_tell_rates_gaps_and_drift(spark: SparkSession) -> None:

@@ -67,10 +67,14 @@ def by_arrival(events: DataFrame) -> DataFrame:
     before = order.rowsBetween(Window.unboundedPreceding, -1)
     samples = events.where("type = 'publisher_sample' and interval_ms > 0")
     last_key_ms = F.last(F.when(F.col("keyframes") > 0, F.col("media_ms")), ignorenulls=True).over(before)
+    # A publisher that comes back goes on as much later as it was away: that time is nobody's media.
+    away_ms = F.greatest(F.col("time_ms") - F.col("interval_ms") - F.lag("time_ms").over(order), F.lit(0))
+    away_ms = F.when(F.col("conn") != F.lag("conn").over(order), away_ms).otherwise(0)
+    passed_ms = F.col("media_ms") - F.coalesce(F.lag("media_ms").over(order), F.lit(0))
     samples = samples.withColumns(
         {
             # Where the sample before is lost, its media time counts here: the sum over a stream stays right.
-            "passed_ms": F.col("media_ms") - F.coalesce(F.lag("media_ms").over(order), F.lit(0)),
+            "passed_ms": F.when(away_ms > 0, F.greatest(passed_ms - away_ms, F.lit(0))).otherwise(passed_ms),
             "since_key_ms": (F.col("media_ms") - last_key_ms) / F.greatest(F.col("keyframes"), F.lit(1)),
             "skew_ms": timeline.signed_step_ms(F.col("video_ms"), F.col("audio_ms")),
             "bps": _bps(F.col("video_bytes") + F.col("audio_bytes"), F.col("interval_ms")),
