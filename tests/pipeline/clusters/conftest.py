@@ -62,7 +62,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Spark:
     return Spark(folder, make_python(folder / "python", without=NOT_ON_EXECUTORS))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(elsewhere: Spark) -> Iterator[Standalone]:
     with standalone(elsewhere, workers=2) as started:
         yield started
