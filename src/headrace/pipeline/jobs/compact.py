@@ -2,8 +2,8 @@
 
 Bronze: parts that everything was built from are merged into larger ones, by source, sorted so that a stream's rows
 lie together. Silver and gold: a stream whose bronze has been let go is settled, that is, never built again, and its
-rows are merged with those of others. Windows go when their tier's time is over. Each table changes in one step for
-whoever reads it (`exchange`), and a crash anywhere leaves every row where it was or where it should be.
+rows are merged with those of others. Windows go when their tier's time is over. Each table changes in one step
+(`exchange`): nobody sees a row twice, and a crash anywhere leaves every row where it was or where it should be.
 
 Safe beside a running job, because that job does it: see `housekeeping`.
 """
