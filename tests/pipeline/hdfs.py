@@ -81,10 +81,12 @@ def _server_jar() -> Path:
     (client,) = _JARS.glob("hadoop-client-api-*.jar")
     version = client.stem.rpartition("-")[2]
     name = "hadoop-client-minicluster"
-    path = Path.home() / f".m2/repository/org/apache/hadoop/{name}/{version}/{name}-{version}.jar"
+    # Said, because Java's idea of a home is not that of $HOME.
+    repository = Path.home() / ".m2" / "repository"
+    path = repository / f"org/apache/hadoop/{name}/{version}/{name}-{version}.jar"
     if not path.exists():
-        artifact = f"-Dartifact=org.apache.hadoop:{name}:{version}"
-        subprocess.run(["mvn", "-q", "-B", "dependency:get", artifact, "-Dtransitive=false"], check=True, timeout=300)
+        get = ["mvn", "-q", "-B", f"-Dmaven.repo.local={repository}", "dependency:get", "-Dtransitive=false"]
+        subprocess.run([*get, f"-Dartifact=org.apache.hadoop:{name}:{version}"], check=True, timeout=300)
     return path
 
 
