@@ -20,5 +20,7 @@ def make_python(folder: Path, without: tuple[str, ...], at_start: str = "") -> P
         is_unwanted = entry.suffix == ".pth" or any(entry.name.partition("-")[0] == name for name in without)
         if not is_unwanted:
             (site / entry.name).symlink_to(entry)
-    (site / "sitecustomize.py").write_text(at_start)
+    # Not by a sitecustomize: Debian's Python has one of its own, which comes first.
+    (site / "at_start.py").write_text(at_start)
+    (site / "at_start.pth").write_text("import at_start\n")
     return folder / "bin" / "python"
