@@ -151,6 +151,7 @@ _plan: Plan | None = None  # of a worker process, which gets it once
 
 def _begin_worker(plan: Plan) -> None:
     global _plan
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for one that the pool starts later
     _plan = plan
 
 
@@ -197,7 +198,8 @@ class _Workers:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(jobs, context, initializer=_begin_worker, initargs=(plan,))
             with _deaf():
-                self._pool.submit(int)  # all of them start with the first task
+                for _ in range(jobs):  # a task that finds nobody idle starts a process
+                    self._pool.submit(int)
 
     def each(self, work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Iterator[_Result]:
         """The results, in the tasks' order."""
