@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import zipfile
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipeline import session
-
-
-def test_the_package_that_executors_are_sent_can_be_imported_from_its_archive(tmp_path: Path) -> None:
-    archive = session.pack_package(tmp_path)
-    names = zipfile.ZipFile(archive).namelist()
-    assert "headrace/pipeline/sources/flv/walk.py" in names
-    assert not [name for name in names if "__pycache__" in name]
-    code = "import headrace.pipeline.sources.flv.walk as walk; print(walk.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(archive)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout.strip() == f"{archive}/headrace/pipeline/sources/flv/walk.py"
+from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.session import is_connect, is_in_process, make_session
 
 
 @pytest.mark.spark
@@ -49,3 +29,10 @@ def test_a_session_has_the_settings_that_tables_rely_on(spark: SparkSession) -> 
     assert "log4j2.properties" in options
     assert "TieredStopAtLevel=1" in options
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert (is_in_process(spark), is_connect(spark)) == (True, False)
+
+
+def test_a_python_for_executors_that_is_not_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/bin/python3")
+    with pytest.raises(PipelineError, match="PYSPARK_PYTHON is /nowhere/bin/python3, expected a Python that is here"):
+        make_session("a test", master="local-cluster[2,1,1024]")

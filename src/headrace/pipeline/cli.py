@@ -36,6 +36,10 @@ def main(argv: Sequence[str], program: str) -> int:
         return 2
     except SystemExit:  # help was asked for, and printed
         return 0
+    if options.job == "run" and options.remote is not None:
+        # Spark Connect runs the function that takes in a stream's batches inside the server, without our archive.
+        _complain(program, "run needs --master: over Spark Connect (--remote) there is batch, again and again")
+        return 2
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         _complain(program, f"the pipeline needs {', '.join(missing)}; install headrace[pipeline]")
@@ -50,11 +54,13 @@ def main(argv: Sequence[str], program: str) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.job in _WITHOUT_SPARK:
         return _WITHOUT_SPARK[options.job](options)
+    from headrace.pipeline.executors import require_executors
     from headrace.pipeline.jobs import batch, streaming
     from headrace.pipeline.jobs.board import Board
     from headrace.pipeline.jobs.lake import open_lake
     from headrace.pipeline.jobs.report import say_to_stdout
-    from headrace.pipeline.session import is_local, make_session
+    from headrace.pipeline.masters import is_local
+    from headrace.pipeline.session import is_in_process, make_session
 
     data_dirs = options.data_dir or [Path("data")]
     record_dirs = options.record_dir or [Path("recordings")]
@@ -62,14 +68,19 @@ def _run(options: argparse.Namespace) -> int:
     # The lock first: a second job is told so at once, without waiting for a JVM.
     with open_lake(_lake_dir(options), f"headrace pipeline {options.job}") as lake:
         board = Board(lake.root, options.job)
-        if options.job == "run" and is_local(options.master):
+        if options.job == "run" and options.remote is None and is_local(options.master):
             os.nice(_NICE)  # the JVM inherits it: the server beside us has the machine first
         try:
-            spark = make_session(f"headrace {options.job}", master=options.master)
+            spark = make_session(
+                f"headrace {options.job}", master=options.master, remote=options.remote, conf=dict(options.conf)
+            )
         except HeadraceError as error:
             board.end(str(error))
             raise
         try:
+            if not is_in_process(spark):
+                directories = [*places[0], *places[1]]
+                require_executors(spark, lake.working_directory("executors"), directories, say_to_stdout)
             if options.job == "batch":
                 wanted = batch.Range(options.from_time, options.to_time)
                 batch.run(spark, lake, *places, wanted, say_to_stdout, board)
@@ -193,7 +204,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
             metavar="DIR",
             help="the server's, repeatable (default recordings)",
         )
-        job.add_argument("--master", default="local[*]", help="where Spark runs (default local[*])")
+        where = job.add_mutually_exclusive_group()
+        where.add_argument("--master", default="local[*]", help="where Spark runs (default local[*])")
+        where.add_argument("--remote", metavar="sc://HOST:PORT", help="a Spark Connect server instead, for batch")
+        job.add_argument(
+            "--conf", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="of Spark, repeatable"
+        )
     return parser
 
 
@@ -219,6 +235,13 @@ def _told(parse: Callable[[str], _Value]) -> Callable[[str], _Value]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return parsed
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise argparse.ArgumentTypeError(f"found {key!r}, expected spark.NAME=VALUE")  # a value may be a secret
+    return key, value
 
 
 def _complain(program: str, message: str) -> None:

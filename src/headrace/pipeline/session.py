@@ -1,39 +1,38 @@
 """The Spark session of every job: quiet, small on one machine, and the same code on a cluster.
 
-Owns the settings. What a job does with the session is its own business.
+Owns the settings, and that executors get the package. What a job does with the session is its own business.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
-import re
 import shutil
 import sys
-import tempfile
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-import headrace
+from headrace.pipeline.archive import PACKAGE, pack_for_this_process
+from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.java import find_java, user_cache_dir
+from headrace.pipeline.masters import is_local, is_on_this_machine, require_master, require_remote
+from headrace.pipeline.reasons import reason_of
 from headrace.pipeline.sources.flv.source import register
 
-PACKAGE = Path(headrace.__file__).parent
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-_LOCAL = re.compile(r"local(\[[^\]]*\])?")  # not local-cluster[…], whose executors are processes of their own
 
 _LOOPBACK = "127.0.0.1"
-# One machine has the server to run too: a small heap, and no threads that only collect garbage.
+# One machine has the server to run too: a small heap, no threads that only collect garbage, and few partitions.
 _LOCAL_JAVA = "-XX:+UseSerialGC"
 _LOCAL_CONF = {
     "spark.driver.memory": "1g",
-    # The name of a laptop may resolve to an address of the network it was in yesterday.
-    "spark.driver.host": _LOOPBACK,
-    "spark.driver.bindAddress": _LOOPBACK,
+    "spark.sql.shuffle.partitions": "2",  # on a cluster it is Spark's many, which adapt to how much there is
+    # The package may be on the path of this process alone, as in a checkout that nobody installed.
+    "spark.executorEnv.PYTHONPATH": str(PACKAGE.parent),
 }
+# The name of a laptop may resolve to an address of the network it was in yesterday.
+_THIS_MACHINE_CONF = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
 _CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -45,6 +44,9 @@ _CONF = {
     # Without it a source that takes filters is refused altogether.
     "spark.sql.python.filterPushdown.enabled": "true",
 }
+# Of each session, since Spark's own files are to stay where the cluster has them: a path is one of the file system,
+# for Spark as for pyarrow. Else it would be one of HDFS on a cluster that has that.
+SESSION_CONF = {"fs.defaultFS": "file:///"}
 
 
 def make_session(
@@ -52,85 +54,103 @@ def make_session(
     *,
     master: str = "local[*]",
     remote: str | None = None,
-    shuffle_partitions: int = 2,
+    shuffle_partitions: int | None = None,
     conf: Mapping[str, str] | None = None,
     cache_dir: Path | None = None,
 ) -> SparkSession:
     """A session with our sources registered, or the one that this process has already.
 
     `remote` is the address of a Spark Connect server, and then `master` is that server's business. `conf` goes
-    over every setting here; Java options in it are added to ours. Raises PipelineError without a Java to run on.
+    over every setting here; Java options in it are added to ours. Raises PipelineError if Spark cannot be had so.
     """
-    settings = {**_CONF, "spark.sql.shuffle.partitions": str(shuffle_partitions)}
-    if remote is not None:
-        return _connect(app_name, remote, {**settings, **(conf or {})})
-    is_here = is_local(master)
-    _prepare_environment(cache_dir or user_cache_dir(os.environ), is_local=is_here)
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for key, value in {**settings, **_machine_settings(is_here), **(conf or {})}.items():
-        if key == "spark.driver.extraJavaOptions":
-            value = f"{_java_options(is_here)} {value}"
-        builder = builder.config(key, value)
-    if not conf or "spark.driver.extraJavaOptions" not in conf:
-        builder = builder.config("spark.driver.extraJavaOptions", _java_options(is_here))
-    session = builder.getOrCreate()
-    if not is_here:
-        session.sparkContext.addPyFile(str(pack_package(_temporary_directory())))
+    own = {} if shuffle_partitions is None else {"spark.sql.shuffle.partitions": str(shuffle_partitions)}
+    session = (
+        _start(app_name, master, {**own, **(conf or {})}, cache_dir or user_cache_dir(os.environ))
+        if remote is None
+        else _connect(app_name, remote, {**_CONF, **own, **(conf or {})})
+    )
+    for key, value in SESSION_CONF.items():
+        session.conf.set(key, value)
     register(session)
     return session
 
 
-def is_local(master: str) -> bool:
-    """Whether everything runs in this process's own JVM."""
-    return _LOCAL.fullmatch(master) is not None
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a server has the JVM: what reaches into it from here is not to be had."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
-def pack_package(directory: Path) -> Path:
-    """The installed package as an archive that Python imports from: what executors elsewhere are sent."""
-    archive = directory / "headrace.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as package:
-        for path in sorted(PACKAGE.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                package.write(path, path.relative_to(PACKAGE.parent))
-    return archive
+def is_in_process(spark: SparkSession) -> bool:
+    """Whether everything runs in this process's own JVM, which sees our files as soon as they are written."""
+    return not is_connect(spark) and is_local(spark.sparkContext.master or "")
 
 
-def _temporary_directory() -> Path:
-    """For as long as this process: executors that start late fetch the archive late."""
-    directory = tempfile.mkdtemp(prefix="headrace-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return Path(directory)
+def flv_options(spark: SparkSession) -> dict[str, str]:
+    """Options of the `flv` source for this session: tasks for all its cores, where they are not the driver's."""
+    if is_connect(spark) or is_in_process(spark):  # over Spark Connect nobody tells how many there are
+        return {}
+    return {"minPartitions": str(spark.sparkContext.defaultParallelism)}
 
 
-def _prepare_environment(cache_dir: Path, *, is_local: bool) -> None:
+def _start(app_name: str, master: str, conf: Mapping[str, str], cache_dir: Path) -> SparkSession:
+    require_master(master, os.environ)
+    _prepare_environment(master, cache_dir)
+    archive = None if is_local(master) else pack_for_this_process()
+    if archive is not None:
+        # Spark gives it to executors, and forgets the Python that follows a stream's source beside the driver's JVM.
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(archive), os.environ.get("PYTHONPATH"))))
+    settings = {**_CONF, **_machine_settings(master), **conf}
+    given_java = settings.get("spark.driver.extraJavaOptions")
+    settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, (_java_options(master), given_java)))
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise PipelineError("SPARK_NOT_STARTED", master=master, reason=reason_of(error)) from error
+    if archive is not None:
+        session.sparkContext.addPyFile(str(archive))
+    return session
+
+
+def _prepare_environment(master: str, cache_dir: Path) -> None:
     """What the JVM and its Python workers inherit."""
     os.environ["JAVA_HOME"] = str(find_java(os.environ, cache_dir))
-    if is_local:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+    if is_on_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-    else:
-        # On other machines Python may be elsewhere, which only the user knows.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_local(master):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        return
+    # On other machines Python may be elsewhere, which only the user knows.
+    python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if shutil.which(python) is None:
+        raise PipelineError("PYTHON_NOT_FOUND", python=python)
 
 
-def _machine_settings(is_local: bool) -> dict[str, str]:
-    if not is_local:
-        return {}
-    # The package may be on the path of this process alone, as in a checkout that nobody installed.
-    return {**_LOCAL_CONF, "spark.executorEnv.PYTHONPATH": str(PACKAGE.parent)}
+def _machine_settings(master: str) -> dict[str, str]:
+    return {
+        **(_LOCAL_CONF if is_local(master) else {}),
+        **(_THIS_MACHINE_CONF if is_on_this_machine(master) else {}),
+    }
 
 
-def _java_options(is_local: bool) -> str:
+def _java_options(master: str) -> str:
     logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    return f"{_LOCAL_JAVA} {logging}" if is_local else logging
+    return f"{_LOCAL_JAVA} {logging}" if is_local(master) else logging
 
 
 def _connect(app_name: str, remote: str, settings: Mapping[str, str]) -> SparkSession:
+    shown = require_remote(remote)
     builder = SparkSession.builder.appName(app_name).remote(remote)
     for key, value in settings.items():
         if key.startswith("spark.sql."):  # the rest was settled when the server started
             builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.addArtifacts(str(pack_package(_temporary_directory())), pyfile=True)
-    register(session)
+    try:
+        session = builder.getOrCreate()
+        session.addArtifacts(str(pack_for_this_process()), pyfile=True)
+    except Exception as error:
+        # The client's words may hold the address, and that a token.
+        reason = reason_of(error).replace(remote, shown).replace(remote.partition("/;")[2] or remote, "…")
+        raise PipelineError("SPARK_NOT_STARTED", master=shown, reason=reason) from None
     return session

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,9 @@ from headrace.pipeline.jobs.lake import open_lake
         (["pipeline", "walk"], "invalid choice"),
         (["pipeline", "batch", "--from", "yesterday"], "found 'yesterday', expected 2026-01-31"),
         (["pipeline", "run", "--from", "2026-01-31"], "unrecognized arguments"),
+        (["pipeline", "run", "--remote", "sc://127.0.0.1:1"], "run needs --master: over Spark Connect"),
+        (["pipeline", "batch", "--remote", "sc://127.0.0.1:1", "--master", "yarn"], "not allowed with argument"),
+        (["pipeline", "batch", "--conf", "executor.memory=1g"], "found 'executor.memory', expected spark.NAME=VALUE"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_status_2(
@@ -47,6 +51,17 @@ def test_a_second_job_is_refused_before_spark_starts(tmp_path: Path, capsys: pyt
         words = ["pipeline", "batch", "--data-dir", str(tmp_path), "--lake", str(tmp_path / "lake")]
         assert cli.main(words) == 1
     assert "in use by headrace pipeline run" in capsys.readouterr().err
+
+
+def test_a_cluster_that_does_not_answer_is_told_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    words = ["pipeline", "batch", "--data-dir", str(tmp_path), "--master", f"spark://127.0.0.1:{port}"]
+    assert cli.main(words) == 1
+    said = capsys.readouterr().err
+    assert said == f"headrace pipeline: no Spark answers at spark://127.0.0.1:{port}: Connection refused\n"
 
 
 def test_the_server_loads_no_spark() -> None:

@@ -20,6 +20,7 @@ from headrace.pipeline.jobs.build import EventTables, RecordingTables
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.report import Say, describe
+from headrace.pipeline.session import flv_options
 from headrace.pipeline.sources import events as event_source
 from headrace.pipeline.tables import timeline
 
@@ -129,8 +130,7 @@ def _take_in_recordings(spark: SparkSession, lake: Lake, part: str, record_dir: 
     if not paths:
         return Taken(0, 0)
     where: str | list[str] = str(record_dir) if wanted.is_everything else paths
-    rows = take_in_tags(spark, lake, part, spark.read.format("flv").load(where)).rows
-    found = take_in_problems(
-        spark, lake, f"{part}-recordings", spark.read.format("flv").option("rows", "problems").load(where)
-    )
+    flv = spark.read.format("flv").options(**flv_options(spark))
+    rows = take_in_tags(spark, lake, part, flv.load(where)).rows
+    found = take_in_problems(spark, lake, f"{part}-recordings", flv.option("rows", "problems").load(where))
     return Taken(rows, found.problems)

@@ -3,7 +3,8 @@
 Batch and stream both end here, so they cannot give different answers. A stream is always built from all its rows, so
 late and repeated events need no special care, and a crash in between is mended by doing it again. What events tell and
 what it takes recordings for are built apart, because the first is a hundredth of the work and wanted at once. Streams
-of few rows are built in the driver (`few`), the others by the executors (`many`), by the same functions.
+of few rows are built in the driver (`few`), the others by the executors (`many`), by the same functions. On a cluster
+the executors build all of them, those of few rows by plans that are for few.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from headrace.pipeline.jobs.few import FewEvents, FewRecordings
 from headrace.pipeline.jobs.lake import Lake, Unit, file_of
 from headrace.pipeline.jobs.many import build_events, build_recordings
 from headrace.pipeline.jobs.parts import EventParts, Parts
+from headrace.pipeline.jobs.plans import quick_session
 from headrace.pipeline.jobs.units import REFUSED, Selection, file_name
-from headrace.pipeline.session import is_local
+from headrace.pipeline.session import is_in_process
 
 # A far end's stream lives at the same time as ours. More than the clocks' difference and the grace period.
 _AROUND = timedelta(minutes=2)
@@ -57,10 +59,10 @@ class EventTables:
             return None
         units = _unsettled(self._lake, self._touched(parts))
         selection = Selection(self._events, None, units)
-        if units and selection.is_few() and is_local(self._spark.sparkContext.master or ""):
+        if units and selection.is_few() and is_in_process(self._spark):
             self._few.build(selection)
         elif units:
-            build_events(self._spark, self._lake, units)
+            build_events(self._quick if selection.is_few() else self._spark, self._lake, units)
         self._lake.mark_told(parts)
         return Built(len(units), self._lake.newest_event_ms(parts))
 
@@ -70,6 +72,10 @@ class EventTables:
     @cached_property
     def _few(self) -> FewEvents:
         return FewEvents(self._spark, self._lake)
+
+    @cached_property
+    def _quick(self) -> SparkSession:
+        return quick_session(self._spark)
 
 
 class RecordingTables:
@@ -92,16 +98,21 @@ class RecordingTables:
             return None
         units = _unsettled(self._lake, self._touched(parts))
         selection = Selection(self._events, self._tags, units)
-        if units and selection.is_few() and is_local(self._spark.sparkContext.master or ""):
+        if units and selection.is_few() and is_in_process(self._spark):
             self._few.build(selection, self._around)
         elif units:
-            build_recordings(self._spark, self._lake, units, self._around)
+            spark = self._quick if selection.is_few() else self._spark
+            build_recordings(spark, self._lake, units, self._around)
         self._lake.mark_built(parts)
         return Built(len(units), self._lake.newest_event_ms(parts["events"]))
 
     @cached_property
     def _few(self) -> FewRecordings:
         return FewRecordings(self._spark, self._lake)
+
+    @cached_property
+    def _quick(self) -> SparkSession:
+        return quick_session(self._spark)
 
     def _touched(self, parts: dict[str, list[str]]) -> set[Unit]:
         units: set[Unit] = set()

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.pipeline.jobs.lake import Lake
+from headrace.pipeline.session import is_in_process
 from headrace.pipeline.sources import events as event_source
 from headrace.pipeline.tables import events, problems, tags
 
@@ -40,7 +41,7 @@ def take_in_lines(spark: SparkSession, lake: Lake, part: str, lines: DataFrame) 
             # A copy of an event has its time too, so only those of the same time need to be looked through.
             known = lake.read(spark, "events").where(F.col("time_ms").between(span.start, span.stop))
             rows = _without(rows, known, events.KEY)
-        return Taken(lake.add_part("events", part, rows.coalesce(FILES)), found)
+        return Taken(lake.add_part("events", part, _in_few_files(spark, rows)), found)
     finally:
         parsed.unpersist()
 
@@ -67,7 +68,12 @@ def _add_new(
     others = [name for name in lake.parts(table) if own_prefix is None or not name.startswith(own_prefix)]
     if others:
         rows = _without(rows, lake.read(spark, table, others), key)
-    return lake.add_part(table, part, rows.coalesce(FILES))
+    return lake.add_part(table, part, _in_few_files(spark, rows))
+
+
+def _in_few_files(spark: SparkSession, rows: DataFrame) -> DataFrame:
+    # On a cluster Spark puts small partitions together by itself, and so many as there are cores are left.
+    return rows.coalesce(FILES) if is_in_process(spark) else rows
 
 
 def _without(rows: DataFrame, known: DataFrame, key: tuple[str, ...]) -> DataFrame:

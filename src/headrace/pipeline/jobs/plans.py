@@ -18,6 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from headrace.pipeline.session import SESSION_CONF, is_connect
+
 # Compiling a plan to Java, and planning it anew after every stage, pays for millions of rows.
 _QUICK = {
     "spark.sql.codegen.wholeStage": "false",
@@ -58,8 +60,9 @@ def run_again(plan: DataFrame) -> pa.Table:
 
 def quick_session(spark: SparkSession) -> SparkSession:
     """Another session of the same Spark, all of whose plans are for few rows."""
-    session = spark.newSession()
-    for name, value in _QUICK.items():
+    # A new one of Spark Connect would know nothing of the settings that its client made.
+    session = spark.cloneSession() if is_connect(spark) else spark.newSession()  # type: ignore[attr-defined]
+    for name, value in {**SESSION_CONF, **_QUICK}.items():
         session.conf.set(name, value)
     return session
 

@@ -30,7 +30,7 @@ from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.plans import quick_plans
 from headrace.pipeline.jobs.report import Say, describe
 from headrace.pipeline.jobs.retention import Retention
-from headrace.pipeline.session import is_local
+from headrace.pipeline.session import flv_options, is_in_process
 from headrace.pipeline.sources import events as event_source
 
 # How often each source is looked at. Finished event files come every three seconds; a broken recording can wait.
@@ -157,12 +157,12 @@ def _feeds(spark: SparkSession, lake: Lake, data_dirs: list[Path], record_dirs: 
     for data_dir in data_dirs:
         # The server may start after us.
         (data_dir / event_source.FOLDER).mkdir(parents=True, exist_ok=True)
-        take_in = FewLines(spark, lake).take_in if is_local(spark.sparkContext.master or "") else take_in_lines
+        take_in = FewLines(spark, lake).take_in if is_in_process(spark) else take_in_lines
         feeds.append(Feed("events", data_dir, event_source.stream_lines(spark, data_dir), take_in))
     for record_dir in record_dirs:
-        flv = spark.readStream.format("flv")
+        flv = spark.readStream.format("flv").options(**flv_options(spark))
         feeds.append(Feed("tags", record_dir, flv.load(str(record_dir)), take_in_tags))
-        broken = spark.readStream.format("flv").option("rows", "problems").load(str(record_dir))
+        broken = flv.option("rows", "problems").load(str(record_dir))
         feeds.append(Feed("problems", record_dir, broken, take_in_problems))
     return feeds
 

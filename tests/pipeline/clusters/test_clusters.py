@@ -1,0 +1,85 @@
+"""The jobs on real clusters give the tables of a local run, with executors that have nothing but what they are sent."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.waiting import eventually
+from tests.pipeline.clusters.conftest import Logs
+from tests.pipeline.clusters.loopback import DEADLINE_S, Spark, Standalone, connect_server
+from tests.pipeline.jobs.logs_on_disk import all_tables
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+
+Tables = dict[str, list[str]]
+
+
+def assert_same(lake: Path, expected: Tables) -> None:
+    found = all_tables(lake)
+    for table, rows in expected.items():
+        assert found[table] == rows, table
+    assert not list((lake / "_tmp").iterdir())
+
+
+def executors_in(said: str) -> dict[str, str]:
+    """What the job's line about its executors says."""
+    (line,) = re.findall(r"^executors (.+=.+)$", said, re.MULTILINE)
+    return dict(word.split("=", 1) for word in line.split())
+
+
+def test_the_executors_of_these_tests_have_no_headrace_of_their_own(elsewhere: Spark) -> None:
+    for module, is_there in {"pyspark": True, "xxhash": True, "headrace": False, "pandas": False}.items():
+        done = subprocess.run(
+            [elsewhere.python, "-c", f"import {module}"],
+            env=elsewhere.environ,
+            cwd="/",
+            capture_output=True,
+            timeout=60,
+        )
+        assert (done.returncode == 0) is is_there, module
+
+
+def test_batch_on_a_local_cluster_with_another_default_file_system(
+    elsewhere: Spark, logs: Logs, local_tables: Tables, tmp_path: Path
+) -> None:
+    words = ["--master", "local-cluster[2,1,1024]", "--conf", "spark.hadoop.fs.defaultFS=hdfs://127.0.0.1:1"]
+    job = elsewhere.start_job("local-cluster", "batch", *words, *logs.words(tmp_path / "lake"))
+    try:
+        said = job.wait_done()
+    finally:
+        job.stop()
+    assert executors_in(said)["headrace"] == "headrace.zip"
+    assert_same(tmp_path / "lake", local_tables)
+
+
+def test_batch_over_spark_connect(cluster: Standalone, logs: Logs, local_tables: Tables, tmp_path: Path) -> None:
+    with connect_server(cluster) as remote:
+        job = cluster.spark.start_job("client", "batch", "--remote", remote, *logs.words(tmp_path / "lake"))
+        try:
+            said = job.wait_done()
+        finally:
+            job.stop()
+    assert executors_in(said)["headrace"] == "headrace.zip"
+    assert_same(tmp_path / "lake", local_tables)
+
+
+def test_a_stream_on_a_standalone_cluster_that_loses_a_worker(
+    cluster: Standalone, logs: Logs, local_tables: Tables, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    job = cluster.spark.start_job("stream", "run", "--once", "--master", cluster.master, *logs.words(lake))
+    try:
+        assert job.wait_said(r"executors .* headrace=(\S+)") == "headrace.zip"
+        # A part is being written by the executors.
+        eventually(lambda: any(lake.glob("_tmp/*/_temporary")), "rows being written", DEADLINE_S)
+        cluster.workers.pop().kill_with_children()
+        assert job.is_running
+        said = job.wait_done()
+    finally:
+        job.stop()
+    assert "Lost executor" in said
+    assert_same(lake, local_tables)
