@@ -35,7 +35,7 @@ _HOSTS = "SELECT DISTINCT java_method('java.net.InetAddress', 'getLocalHost') AS
 
 def require_executors(
     spark: SparkSession,
-    shared: Path,
+    shared: Path | None,
     directories: Sequence[Path],
     say: Callable[[str], None],
     *,
@@ -43,10 +43,12 @@ def require_executors(
 ) -> list[Answer]:
     """What the executors said, one answer for each of their Python processes. Raises PipelineError.
 
-    `shared` is a directory of ours that executors must be able to write to, `directories` those they must read.
+    `shared` is a directory of ours that executors must be able to write to, if any, `directories` those they must read.
     """
-    (shared / PROBE_FILE).touch()
-    question = Question(tuple(NEEDED), [str(path) for path in directories if path.is_dir()], str(shared))
+    if shared is not None:
+        (shared / PROBE_FILE).touch()
+    readable = [str(path) for path in directories if path.is_dir()]
+    question = Question(tuple(NEEDED), readable, None if shared is None else str(shared))
     with _silence(spark):
         answers = _ask(spark, json.dumps(question._asdict()), say, deadline_s)
     for one in answers:
@@ -105,7 +107,7 @@ def _hosts(spark: SparkSession) -> str:
     return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
 
 
-def require(one: Answer, shared: Path) -> None:
+def require(one: Answer, shared: Path | None) -> None:
     """Raises PipelineError if what one executor said is not what it takes."""
     wrong = {name: one.packages[name] for name in NEEDED if not _is_new_enough(one.packages[name], NEEDED[name])}
     if wrong:
@@ -120,7 +122,7 @@ def require(one: Answer, shared: Path) -> None:
         )
     for path, why in one.unseen.items():
         raise PipelineError("EXECUTOR_PATH", host=one.host, path=path, reason=why)
-    if not (shared / one.mark).exists():
+    if shared is not None and not (shared / one.mark).exists():
         raise PipelineError("EXECUTOR_PATH", host=one.host, path=shared, reason="what it wrote there is not here")
 
 

@@ -6,11 +6,13 @@ Owns the settings, and that executors get the package. What a job does with the 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.archive import PACKAGE, pack_for_this_process
@@ -83,6 +85,27 @@ def is_connect(spark: SparkSession) -> bool:
 def is_in_process(spark: SparkSession) -> bool:
     """Whether everything runs in this process's own JVM, which sees our files as soon as they are written."""
     return not is_connect(spark) and is_local(spark.sparkContext.master or "")
+
+
+def tell_hadoop(spark: SparkSession, conf: Mapping[str, str]) -> None:
+    """Settings of Hadoop's file systems, which may hold keys: a setting of Spark would stand on the JVM's command line.
+
+    What the user has set stays as it is. The server behind Spark Connect has settings of its own.
+    """
+    if is_connect(spark):
+        return
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    given = spark.sparkContext.getConf()
+    for key, value in conf.items():
+        general = re.sub(r"^fs\.s3a\.bucket\.[^.]+\.", "fs.s3a.", key)
+        if not any(given.contains(f"spark.hadoop.{name}") for name in (key, general)):
+            hadoop.set(key, value)
+
+
+def hadoop_version() -> str:
+    """Of the client that Spark brings: other parts of Hadoop must be of the same."""
+    jars = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    return next((jar.stem.rpartition("-")[2] for jar in jars), "VERSION")
 
 
 def flv_options(spark: SparkSession) -> dict[str, str]:

@@ -57,7 +57,7 @@ def run(
     say: Say,
     board: Board | None = None,
 ) -> None:
-    board = board or Board(lake.root, "batch")
+    board = board or Board(lake.store, "batch")
     part = _next_part(lake)
     for number, data_dir in enumerate(data_dirs):
         board.watch(f"events-{number}", "events", data_dir)
