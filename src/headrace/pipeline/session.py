@@ -6,7 +6,6 @@ Owns the settings, and that executors get the package. What a job does with the 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -97,8 +96,7 @@ def tell_hadoop(spark: SparkSession, conf: Mapping[str, str]) -> None:
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     given = spark.sparkContext.getConf()
     for key, value in conf.items():
-        general = re.sub(r"^fs\.s3a\.bucket\.[^.]+\.", "fs.s3a.", key)
-        if not any(given.contains(f"spark.hadoop.{name}") for name in (key, general)):
+        if not given.contains(f"spark.hadoop.{key}"):
             hadoop.set(key, value)
 
 
