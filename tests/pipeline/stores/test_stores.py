@@ -1,4 +1,4 @@
-"""What a lake relies on, wherever it lies: whole parts, files replaced in one step, one job at a time, crashes mended."""
+"""What a lake relies on, wherever it lies: whole parts, files replaced in a step, one job at a time, crashes mended."""
 
 from __future__ import annotations
 

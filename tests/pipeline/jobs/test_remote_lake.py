@@ -1,0 +1,175 @@
+"""A lake elsewhere: the same tables, the same notes, and one line for what cannot be done there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace import cli
+from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.jobs import batch, status, streaming, units
+from headrace.pipeline.jobs.board import Board
+from headrace.pipeline.jobs.compact import compact
+from headrace.pipeline.jobs.lake import Lake, Unit, file_of, open_lake
+from headrace.pipeline.jobs.retention import Retention
+from headrace.pipeline.tables.catalog import TABLES
+from tests.pipeline.flv_files import HEADER, recording
+from tests.pipeline.jobs.logs_on_disk import some_stream, write_events
+from tests.pipeline.object_store import KEY, SECRET
+from tests.pipeline.stores.places import HDFS, REMOTE, Place, place_of
+from tests.pipeline.tables.rows import T0, event
+
+
+@pytest.fixture(params=REMOTE)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return place_of(request.param, request, tmp_path)
+
+
+def add_plays(lake: Lake, part: str, *seqs: int) -> None:
+    rows = [event("play_started", seq, seq) for seq in seqs]
+    lake.add_part("events", part, pa.Table.from_pylist(rows, schema=lake.arrow_schema("events")))
+
+
+def sessions(lake: Lake, *stream_ids: str) -> pa.Table:
+    rows = [{"node": "n1", "stream": "live/show", "stream_id": stream_id} for stream_id in stream_ids]
+    return pa.Table.from_pylist(rows, schema=lake.arrow_schema("sessions"))
+
+
+def seqs(place: Place) -> list[int]:
+    return place.read("bronze/events", "seq")
+
+
+def test_rows_and_notes_are_there_for_whoever_opens_it_next(place: Place) -> None:
+    with open_lake(place.address, "a test") as lake:
+        assert {name: place.rows(name) for name in TABLES} == {name: [] for name in TABLES}
+        assert lake.pending() == {"events": [], "tags": []}
+        add_plays(lake, "p1", 1, 2)
+        add_plays(lake, "p1", 1, 2)  # a batch that is done again
+        add_plays(lake, "p2", 3)
+        assert lake.untold() == ["p1", "p2"]
+        lake.mark_told(["p1"])
+        assert (lake.event_span("p1"), lake.newest_event_ms(["p1", "p2"])) == ((T0 + 1, T0 + 2), T0 + 3)
+        units = [file_of(Unit("n1", stream_id, None)) for stream_id in ("a", "b")]
+        lake.replace_units("sessions", sessions(lake, "a", "b"), units)
+        lake.replace_units("sessions", sessions(lake, "b"), units)
+    assert seqs(place) == [1, 2, 3]
+    assert place.read("silver/sessions", "stream_id") == ["b"]
+    with open_lake(place.address, "the next") as lake:
+        assert (lake.untold(), lake.pending()["events"]) == (["p2"], ["p1"])
+        assert lake.dataset("events", ["p2"]).count_rows() == 1
+        assert lake.has_part("events", "p1")
+
+
+@pytest.mark.parametrize("place", [HDFS], indirect=True)
+def test_small_parts_are_merged_on_hdfs(place: Place) -> None:
+    with open_lake(place.address, "a test") as lake:
+        for number in range(4):
+            add_plays(lake, f"stream-q1-events-{number:09d}", 2 * number, 2 * number + 1)
+        lake.mark_told(lake.parts("events"))
+        lake.mark_built({"events": lake.parts("events"), "tags": []})
+        lake.replace_units("sessions", sessions(lake, "a"), [])
+        done = compact(lake, Retention(), now_ms=T0, quiet_s=-1e12)
+        assert done.files_before - done.files_after == 2
+        assert len(lake.parts("events")) == 2
+        assert (lake.untold(), lake.pending()["events"]) == ([], [])
+        assert seqs(place) == list(range(8))
+        # What is older than its time goes, and what was built of it stays.
+        done = compact(lake, Retention(), now_ms=T0 + 20 * 86_400_000, quiet_s=-1e12)
+        assert done.streams_settled == 1
+        assert (seqs(place), place.read("silver/sessions", "stream_id")) == ([], ["a"])
+
+
+def test_the_commands_know_such_a_lake(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*words: str) -> str:
+        code = cli.main(["pipeline", *words, "--lake", place.address])
+        told = capsys.readouterr()
+        assert (KEY in told.out + told.err, SECRET in told.out + told.err) == (False, False)
+        assert code == (0 if not told.err else 1)
+        return told.err or told.out
+
+    shown = place.store().address
+    assert f"there is no lake at {shown}: `headrace pipeline run`" in said("status")
+    with open_lake(place.address, "headrace pipeline batch") as lake:
+        add_plays(lake, "p1", 1, 2)
+        Board(lake.store, "batch")
+        assert "in use by headrace pipeline batch, process" in said("batch")
+        report = status.look(place.address)
+        assert report.is_running
+    told = json.loads(said("status", "--format", "json"))
+    assert told["lake"] == shown
+    rows = {table["table"]: (table["rows"], table["files"]) for table in told["tables"]}
+    assert rows["events"] == (2, 2)
+    assert rows.keys() == TABLES.keys()
+    if place.kind == "s3":
+        assert f"the lake {shown} lies in an object store, where small files cannot be merged" in said("compact")
+    else:
+        assert "compacted files=" in said("compact")
+
+
+def test_a_lake_of_another_version_is_refused_there_too(place: Place) -> None:
+    with open_lake(place.address, "a test") as lake:
+        known = json.loads(lake.store.read_text("_lake.json") or "")
+        lake.store.write_text("_lake.json", json.dumps({**known, "events": 0}))
+    with pytest.raises(PipelineError, match="event schema version 0, expected 1") as refused:
+        open_lake(place.address, "a test").__enter__()
+    assert SECRET not in str(refused.value)
+    with pytest.raises(PipelineError, match="event schema version 0"):
+        open_lake(place.address, "who was refused has not kept it").__enter__()
+
+
+# With Spark ---------------------------------------------------------------------------------------------------------
+
+
+def tables(place: Place) -> dict[str, list[str]]:
+    return {
+        table: sorted(json.dumps(row, default=str, sort_keys=True) for row in place.rows(table)) for table in TABLES
+    }
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.xdist_group("spark")
+def test_on_hdfs_batch_and_stream_give_the_tables_that_they_give_on_a_disk(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, rec = tmp_path / "data", tmp_path / "rec-n1"
+    rec.mkdir()
+    flv = rec / "live_show_20270115_080000.flv"
+    events, tags = some_stream("n1", "n1.b.1", 1), recording(40)
+    on_disk = place_of("local", request, tmp_path)
+    streamed, batched = (place_of("hdfs", request, tmp_path) for _ in range(2))
+
+    def run_once(place: Place) -> None:
+        with open_lake(place.address, "test") as lake:
+            lake.connect_spark(spark)
+            streaming.run(spark, lake, [data], [rec], lambda line: None, is_once=True)
+
+    def run_batch(place: Place) -> None:
+        with open_lake(place.address, "test") as lake:
+            batch.run(spark, lake, [data], [rec], batch.Range(), lambda line: None)
+
+    # Followed in two runs: the second goes on from the checkpoint, which lies on HDFS too.
+    write_events(data, "a", events[8:])
+    flv.write_bytes(HEADER + b"".join(tags[:20]))
+    run_once(streamed)
+    write_events(data, "b", [*events[:8], *events[8:10]])
+    (data / "events" / "date=2027-01-15" / "hour=08" / "c.jsonl").write_text("no event\n")
+    with flv.open("ab") as file:
+        file.write(b"".join(tags[20:]))
+    run_once(streamed)
+    run_batch(on_disk)
+    expected = tables(on_disk)
+    assert all(expected[table] for table in TABLES if table != "relay_audit")
+    assert tables(streamed) == expected
+    # So many events that the executors write the tables.
+    monkeypatch.setattr(units, "MAX_FEW_EVENTS", 0)
+    run_batch(batched)
+    monkeypatch.undo()
+    assert tables(batched) == expected
+    # Once more, on what the other has left: nothing changes.
+    run_batch(streamed)
+    assert tables(streamed) == expected
