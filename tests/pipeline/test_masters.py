@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 
@@ -54,18 +55,32 @@ def test_a_master_tells_where_executors_are(master: str, is_in_one_process: bool
 def test_one_master_of_several_that_answers_is_enough(listening: int, closed: int) -> None:
     require_master(f"spark://127.0.0.1:{closed},127.0.0.1:{listening}", {})
     require_master("local[*]", {})
-    require_master("k8s://https://127.0.0.1:1", {})
+    require_master(f"k8s://https://127.0.0.1:{listening}", {})
+    require_master(f"k8s://127.0.0.1:{listening}", {})
+    require_master(f"k8s://https://127.0.0.1:{closed}", {"HTTPS_PROXY": "http://proxy:3128"})
     require_master("yarn", {"YARN_CONF_DIR": "/etc/hadoop"})
 
 
 def test_a_master_that_does_not_answer_is_told_at_once(closed: int) -> None:
-    with pytest.raises(PipelineError, match=rf"^no Spark answers at spark://127.0.0.1:{closed}: Connection refused$"):
+    with pytest.raises(PipelineError, match=rf"^nobody answers at spark://127.0.0.1:{closed}: Connection refused$"):
         require_master(f"spark://127.0.0.1:{closed}", {})
 
 
-@pytest.mark.parametrize("master", ["spark://", "spark://host", "spark://host:", "spark://:7077", "spark://h:99999"])
-def test_a_master_without_host_and_port_is_refused(master: str) -> None:
-    with pytest.raises(PipelineError, match=r"expected spark://host:port"):
+def test_a_kubernetes_that_does_not_answer_is_told_at_once(closed: int) -> None:
+    with pytest.raises(PipelineError, match=rf"^nobody answers at k8s://https://127.0.0.1:{closed}: Connection ref"):
+        require_master(f"k8s://https://127.0.0.1:{closed}", {})
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [
+        *((f"spark://{place}", "spark://host:port") for place in ("", "host", "host:", ":7077", "h:99999", "h:x")),
+        *((f"k8s://{place}", "k8s://https://host:port") for place in ("", "https://", "https://host:port")),
+        *((word, r"local\[\*\], local-cluster.*, yarn or k8s://") for word in ("local[2", "mesos://h:1", "", "Yarn")),
+    ],
+)
+def test_what_is_no_address_of_a_master_is_refused(master: str, expected: str) -> None:
+    with pytest.raises(PipelineError, match=f"^master {re.escape(master)}, expected {expected}"):
         require_master(master, {})
 
 
@@ -77,7 +92,7 @@ def test_yarn_without_its_settings_is_refused() -> None:
 @pytest.mark.usefixtures("with_packages")
 def test_a_token_in_an_address_is_never_shown(listening: int, closed: int) -> None:
     assert require_remote(f"sc://127.0.0.1:{listening}/;token=s3cret") == f"sc://127.0.0.1:{listening}"
-    with pytest.raises(PipelineError, match="no Spark answers at") as refused:
+    with pytest.raises(PipelineError, match="nobody answers at") as refused:
         require_remote(f"sc://127.0.0.1:{closed}/;token=s3cret")
     assert "s3cret" not in str(refused.value)
 

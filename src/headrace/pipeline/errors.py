@@ -10,7 +10,7 @@ from headrace.errors import HeadraceError
 # Condition -> its sentence. A parameter is shown as it is: never pass a key, a token or an address that holds one.
 CONDITIONS: dict[str, str] = {
     "CACHE_NOT_WRITABLE": "{path} cannot be written ({reason}), expected a place for the bundled Java's launcher",
-    "CLUSTER_NOT_REACHED": "no Spark answers at {address}: {reason}",
+    "CLUSTER_NOT_REACHED": "nobody answers at {address}: {reason}",
     "COLUMN_NOT_FOUND": "column {column}, expected one of {columns}",
     "COMPACTION_FAILED": "the lake {path} could not be compacted: {reason}",
     "CONNECT_PACKAGES": "Spark Connect needs {packages}; install headrace[connect]",
@@ -30,7 +30,7 @@ CONDITIONS: dict[str, str] = {
     "LAKE_NOT_FOUND": "there is no lake at {path}: `headrace pipeline run` or `batch` makes one",
     "LAKE_NOT_REACHED": "{who} cannot reach the lake {path}: {reason}",
     "LAKE_VERSION": "the lake {path} has {what} {found}, expected {expected}: use another lake or an older Headrace",
-    "MASTER_INVALID": "master {master}, expected spark://host:port",
+    "MASTER_INVALID": "master {master}, expected {expected}",
     "OPTION_INVALID": "option {option}={value}, expected {expected}",
     "PATH_NOT_FOUND": "there is nothing at {path}",
     "PYTHON_NOT_FOUND": "PYSPARK_PYTHON is {python}, expected a Python that is here too: it plans reads",

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,8 +48,8 @@ def require_executors(
     """
     if shared is not None:
         (shared / PROBE_FILE).touch()
-    readable = [str(path) for path in directories if path.is_dir()]
-    question = Question(tuple(NEEDED), readable, None if shared is None else str(shared))
+    read = [str(path) for path in directories if path.is_dir()]
+    question = Question(tuple(NEEDED), read, None if shared is None else str(shared), uuid.uuid4().hex)
     with _silence(spark):
         answers = _ask(spark, json.dumps(question._asdict()), say, deadline_s)
     for one in answers:

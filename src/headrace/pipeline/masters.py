@@ -15,7 +15,9 @@ from headrace.pipeline.errors import PipelineError
 
 _LOCAL = re.compile(r"local(\[[^\]]*\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[[^\]]*\]")
-_STANDALONE = "spark://"
+_STANDALONE, _KUBERNETES, _YARN = "spark://", "k8s://", "yarn"
+_FORMS = "local[*], local-cluster[2,1,1024], spark://host:port, yarn or k8s://https://host:port"
+_PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 _LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|\[?::1\]?")
 _CONNECT_PORT = 15002  # of Spark Connect, where an address names none
 _REACH_DEADLINE_S = 10.0
@@ -38,17 +40,23 @@ def is_on_this_machine(master: str) -> bool:
     """Whether no other machine can have a part in it."""
     if is_local(master) or _LOCAL_CLUSTER.fullmatch(master):
         return True
-    places = list(_places(master))
-    return bool(places) and all(_LOOPBACK.fullmatch(host) for host, _ in places)
+    # An address of Kubernetes tells nothing of its pods'.
+    return master.startswith(_STANDALONE) and all(_LOOPBACK.fullmatch(host) for host, _ in _places(master))
 
 
 def require_master(master: str, environ: Mapping[str, str]) -> None:
     """Raises PipelineError for what Spark would find out after a minute, or tell in a page of its own words."""
-    if master == "yarn" and not (environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")):
-        raise PipelineError("YARN_NOT_CONFIGURED")
-    places = list(_places(master))
-    if places:
-        _require_one(master, places)
+    if master.startswith(_STANDALONE):
+        _require_one(master, list(_places(master)))
+    elif master.startswith(_KUBERNETES):
+        place = _api_of(master)
+        if not any(environ.get(name) for name in _PROXIES):  # behind one only it can tell who answers
+            _require_one(master, [place])
+    elif master == _YARN:
+        if not (environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")):
+            raise PipelineError("YARN_NOT_CONFIGURED")
+    elif not (_LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master)):
+        raise PipelineError("MASTER_INVALID", master=master, expected=_FORMS)
 
 
 def require_remote(remote: str) -> str:
@@ -70,13 +78,24 @@ def require_remote(remote: str) -> str:
 
 def _places(master: str) -> Iterator[tuple[str, int]]:
     """Hosts and ports of a standalone master and those that stand by for it."""
-    if not master.startswith(_STANDALONE):
-        return
     for place in master.removeprefix(_STANDALONE).split(","):
         host, _, port = place.rpartition(":")
         if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise PipelineError("MASTER_INVALID", master=master)
+            raise PipelineError("MASTER_INVALID", master=master, expected="spark://host:port")
         yield host.strip("[]"), int(port)
+
+
+def _api_of(master: str) -> tuple[str, int]:
+    """Host and port of a Kubernetes API, which is HTTPS unless it says otherwise."""
+    address = master.removeprefix(_KUBERNETES)
+    try:
+        parts = urlsplit(address if "://" in address else f"https://{address}")
+        host, port = parts.hostname, parts.port or (80 if parts.scheme == "http" else 443)
+    except ValueError:  # a port that is none
+        host, port = None, 0
+    if host is None:
+        raise PipelineError("MASTER_INVALID", master=master, expected="k8s://https://host:port")
+    return host, port
 
 
 def _require_one(shown: str, places: list[tuple[str, int]]) -> None:

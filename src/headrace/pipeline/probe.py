@@ -28,6 +28,7 @@ class Question(NamedTuple):
     packages: Sequence[str]  # by the name they are imported by
     directories: Sequence[str]  # that are to be read
     shared: str | None  # a directory of the driver's, which holds PROBE_FILE, and where executors are to write
+    job: str  # whose question it is: a process may be asked by several, one after the other
 
 
 class Answer(NamedTuple):

@@ -18,13 +18,14 @@ from pathlib import Path
 import pyspark
 
 from headrace.pipeline.java import find_java, user_cache_dir
+from headrace.pipeline.jobs.plans import QUICK
 from tests.helpers.waiting import eventually
 
 LOOPBACK = "127.0.0.1"
-DEADLINE_S = 300.0  # against hanging
+DEADLINE_S = 600.0  # against hanging: with ten other jobs on two cores one took three minutes
 # Small and quick to start: most of the time of a test is code that runs once.
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-QUICK = {"spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false"}
+_SETTINGS = {"spark.executor.memory": "512m", **QUICK}
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -69,7 +70,7 @@ class Spark:
 
     def start_job(self, name: str, *words: str) -> Process:
         """`headrace pipeline …` with the settings that make it small."""
-        settings = [word for key, value in QUICK.items() for word in ("--conf", f"{key}={value}")]
+        settings = [word for key, value in _SETTINGS.items() for word in ("--conf", f"{key}={value}")]
         command = [sys.executable, "-c", _MAIN, "\n".join(sys.path), "pipeline", *words, *settings]
         return Process(name, command, self.folder, self.environ)
 
@@ -163,7 +164,7 @@ def standalone(spark: Spark, workers: int) -> Iterator[Standalone]:
 def connect_server(cluster: Standalone) -> Iterator[str]:
     """A Spark Connect server whose executors are the cluster's. Its address."""
     settings = {
-        **QUICK,
+        **_SETTINGS,
         "spark.ui.enabled": "false",
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": "0",

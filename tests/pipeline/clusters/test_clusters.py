@@ -13,7 +13,7 @@ from tests.pipeline.clusters.conftest import Logs
 from tests.pipeline.clusters.loopback import DEADLINE_S, Spark, Standalone, connect_server
 from tests.pipeline.jobs.logs_on_disk import all_tables
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1800)]
 
 Tables = dict[str, list[str]]
 
@@ -76,7 +76,7 @@ def test_a_stream_on_a_standalone_cluster_that_loses_a_worker(
         assert job.wait_said(r"executors .* headrace=(\S+)") == "headrace.zip"
         # A part is being written by the executors.
         eventually(lambda: any(lake.glob("_tmp/*/_temporary")), "rows being written", DEADLINE_S)
-        cluster.workers.pop().kill_with_children()
+        cluster.workers[-1].kill_with_children()
         assert job.is_running
         said = job.wait_done()
     finally:

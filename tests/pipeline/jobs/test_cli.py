@@ -61,7 +61,7 @@ def test_a_cluster_that_does_not_answer_is_told_before_spark_starts(
     words = ["pipeline", "batch", "--data-dir", str(tmp_path), "--master", f"spark://127.0.0.1:{port}"]
     assert cli.main(words) == 1
     said = capsys.readouterr().err
-    assert said == f"headrace pipeline: no Spark answers at spark://127.0.0.1:{port}: Connection refused\n"
+    assert said == f"headrace pipeline: nobody answers at spark://127.0.0.1:{port}: Connection refused\n"
 
 
 def test_the_server_loads_no_spark() -> None:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from headrace.pipeline.session import SESSION_CONF, is_connect
 
 # Compiling a plan to Java, and planning it anew after every stage, pays for millions of rows.
-_QUICK = {
+QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -62,7 +62,7 @@ def quick_session(spark: SparkSession) -> SparkSession:
     """Another session of the same Spark, all of whose plans are for few rows."""
     # A new one of Spark Connect would know nothing of the settings that its client made.
     session = spark.cloneSession() if is_connect(spark) else spark.newSession()  # type: ignore[attr-defined]
-    for name, value in {**SESSION_CONF, **_QUICK}.items():
+    for name, value in {**SESSION_CONF, **QUICK}.items():
         session.conf.set(name, value)
     return session
 
@@ -70,8 +70,8 @@ def quick_session(spark: SparkSession) -> SparkSession:
 @contextmanager
 def quick_plans(spark: SparkSession) -> Iterator[None]:
     """Plans made in here are for few rows. The rows are the same either way."""
-    before = {name: spark.conf.get(name) for name in _QUICK}
-    for name, value in _QUICK.items():
+    before = {name: spark.conf.get(name) for name in QUICK}
+    for name, value in QUICK.items():
         spark.conf.set(name, value)
     try:
         yield
