@@ -49,7 +49,7 @@ test: $(VENV)/.test-installed ## run the tests, with coverage; make test TESTS=t
 	$(if $(IS_PART),,$(MAKE) test-spark)
 
 test-spark: $(VENV)/.test-installed ## run only those that need Spark
-	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) tests/pipeline tests/integration/test_pipeline.py
+	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) tests/pipeline tests/examples tests/integration/test_pipeline.py
 
 check: $(VENV)/.test-installed ## format, lint and types, changing nothing
 	$(BIN)/ruff format --check .

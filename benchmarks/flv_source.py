@@ -1,10 +1,10 @@
-"""How fast are FLV files read? One file of looped real tags: the walk by itself, inside Spark, and PyAV's demuxer.
+"""How fast are FLV files read? Files of looped real tags: inside Spark, by PyAV's demuxer and by ffprobe, in one run.
 
-    .venv/bin/python -m benchmarks.flv_source --size-mb 1024 [--json out.json]
+    .venv/bin/python -m benchmarks.flv_source [--sizes-mb 1024 2048 4096] [--counts 10 1000] [--json out.json]
 
-The file is written, not sparse, and read once before anything is measured: this compares processors, not disks. Every
-figure is the best of some runs, as wall time and as processor time of this process, which other work on the machine
-disturbs less. Spark's is wall time alone, its processors being those of other processes.
+The files are written, not sparse, and read once before anything is measured: this compares processors, not disks. Every
+figure is the best of some runs: as wall time, and for the parts of the source by themselves also as processor time,
+which other work on the machine disturbs less. ffprobe is taken from PATH, and left out where there is none.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import av
@@ -34,6 +36,7 @@ from headrace.pipeline.sources.flv.schema import TAG_SCHEMA
 from headrace.pipeline.sources.flv.walk import Range, Tags, walk
 
 FILE_HEADER_BYTES = 13
+_HEAD_TAGS = 3  # that FFmpeg's muxer begins with: metadata, video header, audio header
 WITHOUT_DIGEST = StructType([column for column in TAG_SCHEMA.fields if column.name != "payload_digest"])
 
 
@@ -128,43 +131,105 @@ def measure(what: str, size_bytes: int, work: Callable[[], int], *, runs: int, h
     return figure
 
 
+def count_by_ffprobe(paths: list[Path]) -> int:
+    """What `ffprobe -show_packets` prints, a line a packet."""
+    rows = 0
+    for path in paths:
+        command = ["ffprobe", "-v", "error", "-show_packets", "-of", "compact", str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            while block := process.stdout.read(1 << 20):
+                rows += block.count(b"\n")
+    return rows
+
+
+def parts_by_themselves(path: Path, runs: int) -> list[Figure]:
+    size = path.stat().st_size
+    figures = [
+        measure("walk, mapped", size, lambda: count_tags(path, MappedFile, None), runs=runs),
+        measure("rows without digest, mapped", size, lambda: count_tags(path, MappedFile, WITHOUT_DIGEST), runs=runs),
+        measure("rows, mapped", size, lambda: count_tags(path, MappedFile, TAG_SCHEMA), runs=runs),
+        measure(
+            "rows, copied (a file still written to)", size, lambda: count_tags(path, CopiedFile, TAG_SCHEMA), runs=runs
+        ),
+    ]
+    wall = time.perf_counter()
+    anchors(path)
+    print(f"{'a place to begin at, each':44} {(time.perf_counter() - wall) * 100:31.1f} ms")
+    return figures
+
+
+def against_others(spark: SparkSession, paths: list[Path], runs: int) -> list[Figure]:
+    """The same files by Spark, PyAV and ffprobe, in turn, by wall time: the first has all processors, as it would."""
+    size, name = sum(path.stat().st_size for path in paths), f"{len(paths)} of {paths[0].stat().st_size >> 20} MB"
+    work = partial(count_in_spark, spark, paths[0].parent if len(paths) > 1 else paths[0], "512m")
+    work()
+    figures = [
+        measure(f"Spark local[*], {name}", size, work, runs=runs, has_cpu=False),
+        measure(f"PyAV, {name}", size, lambda: sum(map(count_packets, paths)), runs=runs, has_cpu=False),
+    ]
+    if shutil.which("ffprobe"):
+        figures.append(measure(f"ffprobe, {name}", size, lambda: count_by_ffprobe(paths), runs=1, has_cpu=False))
+    base = figures[0].wall_s
+    for other in figures[1:]:
+        print(f"{'':44} Spark is {other.wall_s / base:.1f} x {other.what.partition(',')[0]}")
+    return figures
+
+
+def split_into(path: Path, folder: Path, count: int) -> list[Path]:
+    """As many files of the same bytes in all: each a whole clip or several."""
+    folder.mkdir()
+    data = path.read_bytes()
+    clip = len((path.parent / "clip.flv").read_bytes()) - FILE_HEADER_BYTES
+    clips = (len(data) - FILE_HEADER_BYTES) // clip
+    head, body = data[:FILE_HEADER_BYTES], data[FILE_HEADER_BYTES:]
+    paths = []
+    if count <= clips:
+        pieces = [body[clip * (clips * n // count) : clip * (clips * (n + 1) // count)] for n in range(count)]
+    else:
+        # Fewer bytes than a clip each: cut where a tag ends, with metadata and headers before it, as a segment has.
+        starts = _tag_starts(path)
+        head = data[: starts[_HEAD_TAGS]]
+        edges = [starts[len(starts) * n // count] - FILE_HEADER_BYTES for n in range(count)] + [len(body)]
+        pieces = [body[first:last] for first, last in pairwise(edges)]
+    for number, piece in enumerate(pieces):
+        paths.append(folder / f"live_bench{number:04d}_20260101_000000.flv")
+        paths[-1].write_bytes(head + piece)
+        os.utime(paths[-1], (0, 0))
+    return paths
+
+
+def _tag_starts(path: Path) -> list[int]:
+    file = MappedFile(os.open(path, os.O_RDONLY))
+    return [int(start) + tags.base for tags in tags_of(file) for start in tags.starts]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size-mb", type=int, default=1024)
+    parser.add_argument("--sizes-mb", type=int, nargs="+", default=[1024, 2048, 4096])
+    parser.add_argument("--counts", type=int, nargs="+", default=[10, 1000], help="files, of the first size in all")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        path = make_file(Path(name), options.size_mb << 20)
-        size, runs = path.stat().st_size, options.runs
-        print(f"{size / 1e6:.0f} MB, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
-        figures = [
-            measure("walk, mapped", size, lambda: count_tags(path, MappedFile, None), runs=runs),
-            measure(
-                "rows without digest, mapped", size, lambda: count_tags(path, MappedFile, WITHOUT_DIGEST), runs=runs
-            ),
-            measure("rows, mapped", size, lambda: count_tags(path, MappedFile, TAG_SCHEMA), runs=runs),
-            measure(
-                "rows, copied (a file still written to)",
-                size,
-                lambda: count_tags(path, CopiedFile, TAG_SCHEMA),
-                runs=runs,
-            ),
-            measure("PyAV demux", size, lambda: count_packets(path), runs=runs),
-        ]
-        wall = time.perf_counter()
-        anchors(path)
-        print(f"{'a place to begin at, each':44} {(time.perf_counter() - wall) * 100:31.1f} ms")
-        spark = make_session("benchmark")
-        try:
-            for split in ("512m", "128m"):
-                work = partial(count_in_spark, spark, path, split)
-                work()
-                figures.append(measure(f"Spark local[*], splits of {split}", size, work, runs=runs, has_cpu=False))
-        finally:
-            spark.stop()
+    runs, figures = options.runs, []
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    spark = make_session("benchmark")
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            for size_mb in options.sizes_mb:
+                path = make_file(Path(name), size_mb << 20)
+                if size_mb == options.sizes_mb[0]:
+                    figures += parts_by_themselves(path, runs)
+                figures += against_others(spark, [path], runs)
+                if size_mb == options.sizes_mb[0]:
+                    for count in options.counts:
+                        folder = Path(name) / f"files-{count}"
+                        figures += against_others(spark, split_into(path, folder, count), runs)
+                        shutil.rmtree(folder)
+    finally:
+        spark.stop()
     if options.json:
-        facts = {"provenance": provenance(), "size_bytes": size, "figures": [asdict(figure) for figure in figures]}
+        facts = {"provenance": provenance(), "figures": [asdict(figure) for figure in figures]}
         options.json.write_text(json.dumps(facts, indent=2) + "\n")
 
 

@@ -187,6 +187,19 @@ def _pipeline(argv: Sequence[str], program: str) -> int:
     return pipeline(argv, program)
 
 
+def _query(argv: Sequence[str], program: str) -> int:
+    from headrace.pipeline.query.cli import main as query
+
+    return query(argv, program)
+
+
+def _report(argv: Sequence[str], program: str) -> int:
+    # Imported here: nothing that serves may load what reads tables and draws.
+    from headrace.pipeline.report.cli import main as report
+
+    return report(argv, program)
+
+
 def _has_flag(argv: Sequence[str], *names: str) -> bool:
     return any(word in (f"-{name}", f"--{name}") for word in argv for name in names)
 
@@ -205,7 +218,8 @@ def _version_line() -> str:
 
 
 def _choices() -> str:
-    return " or ".join(COMMANDS)
+    *first, last = COMMANDS
+    return f"{', '.join(first)} or {last}"
 
 
 def _main_help() -> str:
@@ -258,4 +272,6 @@ def _flag_help(flag: Flag) -> str:
 COMMANDS: dict[str, Command] = {
     "serve": Command(summary="take in, play and record live streams (the same as rtmp-server)", run=_serve),
     "pipeline": Command(summary="turn recordings and events into tables, on Apache Spark", run=_pipeline),
+    "query": Command(summary="ask the tables, in SQL", run=_query),
+    "report": Command(summary="say how a broadcast went: a page, text or JSON from the tables", run=_report),
 }

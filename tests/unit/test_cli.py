@@ -236,9 +236,9 @@ def test_errors_of_headrace_serve_carry_its_name(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("sreve", 'headrace: found command "sreve", expected serve or pipeline; did you mean serve?'),
-        ("publish", 'headrace: found command "publish", expected serve or pipeline'),
-        ("-listen", 'headrace: found flag "-listen", expected serve or pipeline'),
+        ("sreve", 'headrace: found command "sreve", expected serve, pipeline, query or report; did you mean serve?'),
+        ("publish", 'headrace: found command "publish", expected serve, pipeline, query or report'),
+        ("-listen", 'headrace: found flag "-listen", expected serve, pipeline, query or report'),
     ],
 )
 def test_an_unknown_command_is_one_line_and_status_2(

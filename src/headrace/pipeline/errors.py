@@ -9,6 +9,8 @@ from headrace.errors import HeadraceError
 
 # Condition -> its sentence. A parameter is shown as it is: never pass a key, a token or an address that holds one.
 CONDITIONS: dict[str, str] = {
+    "BROADCAST_AMBIGUOUS": "{what} is the name of several recordings, expected the path of one: {found}",
+    "BROADCAST_NOT_FOUND": "{what} in the lake {path}: {there}",
     "CACHE_NOT_WRITABLE": "{path} cannot be written ({reason}), expected a place for the bundled Java's launcher",
     "CLUSTER_NOT_REACHED": "nobody answers at {address}: {reason}",
     "COLUMN_NOT_FOUND": "column {column}, expected one of {columns}",
@@ -27,16 +29,24 @@ CONDITIONS: dict[str, str] = {
     "LAKE_JARS": "Spark has no {found} for the lake {path}: give it --conf spark.jars.packages={packages}",
     "LAKE_LOST": "the lake {path} was not held for {silent_s} s, another job may have it by now: start again",
     "LAKE_NOT_COMPACTED": "the lake {path} lies in an object store, where small files cannot be merged in one step",
-    "LAKE_NOT_FOUND": "there is no lake at {path}: `headrace pipeline run` or `batch` makes one",
+    "LAKE_NOT_FOUND": "there is no lake at {path}: {command} makes one",
     "LAKE_NOT_REACHED": "{who} cannot reach the lake {path}: {reason}",
+    "LAKE_UNREADABLE": "the lake {path} cannot be read: {reason}",
     "LAKE_VERSION": "the lake {path} has {what} {found}, expected {expected}: use another lake or an older Headrace",
     "MASTER_INVALID": "master {master}, expected {expected}",
     "OPTION_INVALID": "option {option}={value}, expected {expected}",
+    "OUTPUT_NOT_WRITABLE": "{path} cannot be written: {reason}",
     "PATH_NOT_FOUND": "there is nothing at {path}",
     "PYTHON_NOT_FOUND": "PYSPARK_PYTHON is {python}, expected a Python that is here too: it plans reads",
     "QUERY_FAILED": "the stream of {what} failed: {reason}",
     "REMOTE_INVALID": "the address of Spark Connect is none, expected sc://host:port",
     "SPARK_NOT_STARTED": "Spark did not start on {master}: {reason}",
+    "SQL_FAILED": "the query failed: {reason}",
+    "SQL_REFUSED": "{found}, expected one SELECT over tables of the lake, which is only read here",
+    "SQL_SYNTAX": "{what}: line {line}, character {character}",
+    "TABLE_NOT_FOUND": "table {table}, expected one of {tables}",
+    "TABLE_UNREADABLE": "{path} cannot be read: {reason}",
+    "TOO_MANY_FILES": "table {table} has {files} files, and {limit} may be open at once: raise ulimit -n",
     "YARN_NOT_CONFIGURED": "YARN is found by HADOOP_CONF_DIR or YARN_CONF_DIR, and neither is set",
 }
 

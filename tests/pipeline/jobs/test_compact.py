@@ -22,9 +22,10 @@ from headrace.pipeline.jobs import compact as compaction
 from headrace.pipeline.jobs.batch import _next_part
 from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.jobs.housekeeping import Housekeeping, Request
-from headrace.pipeline.jobs.lake import SETTLED, Lake, Unit, file_of, open_lake
+from headrace.pipeline.jobs.lake import Lake, open_lake
 from headrace.pipeline.jobs.parts import EventParts
 from headrace.pipeline.jobs.retention import Retention
+from headrace.pipeline.layout import SETTLED, Unit, file_of
 from headrace.pipeline.stores import exchange as exchanging
 from headrace.pipeline.tables.catalog import TABLES
 from tests.helpers.waiting import eventually

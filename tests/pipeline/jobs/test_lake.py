@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.jobs.lake import Unit, file_of, open_lake
+from headrace.pipeline.jobs.lake import open_lake
+from headrace.pipeline.layout import Unit, file_of
 from headrace.pipeline.tables.catalog import TABLES
 from tests.pipeline.jobs.logs_on_disk import all_tables, folder
 

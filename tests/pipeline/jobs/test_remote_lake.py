@@ -14,8 +14,9 @@ from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.jobs import batch, status, streaming, units
 from headrace.pipeline.jobs.board import Board
 from headrace.pipeline.jobs.compact import compact
-from headrace.pipeline.jobs.lake import Lake, Unit, file_of, open_lake
+from headrace.pipeline.jobs.lake import Lake, open_lake
 from headrace.pipeline.jobs.retention import Retention
+from headrace.pipeline.layout import Unit, file_of
 from headrace.pipeline.tables.catalog import TABLES
 from tests.pipeline.flv_files import HEADER, recording
 from tests.pipeline.jobs.logs_on_disk import some_stream, write_events

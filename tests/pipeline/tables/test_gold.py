@@ -221,7 +221,19 @@ def test_the_audit_compares_frames_with_the_far_ends_recording(spark: SparkSessi
         tag(100 + place, 40 * n, payload_digest=n if n != 6 else 666, path=FAR_PATH) for place, n in enumerate(order)
     ]
     there = opened(2, node="n2", stream="live/key", stream_id="n2.b.1", path=FAR_PATH)
-    events = [opened(), there, *publish(), state("connected", 0, 5), delivery(0, 998, 6), delivery(998, 1000, 7, "lag")]
+    # What somebody else sends there under the same name right afterwards is none of ours.
+    later = "/far/live_key_20270115_080007.flv"
+    far += [tag(n, 40 * n, payload_digest=5000 + n, path=later) for n in range(20)]
+    again = opened(3, node="n2", stream="live/key", stream_id="n2.b.2", path=later)
+    events = [
+        opened(),
+        there,
+        again,
+        *publish(),
+        state("connected", 0, 5),
+        delivery(0, 998, 6),
+        delivery(998, 1000, 7, "lag"),
+    ]
     stream_tags = stream_tags_of(spark, near + far, events)
     (row,) = dicts(relay_audit.build(frame_of(spark, events), stream_tags).where("node = 'n1'"))
     assert (row["far_candidates"], row["far_node"], row["far_stream"]) == (1, "n2", "live/key")

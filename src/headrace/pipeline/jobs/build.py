@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.jobs.few import FewEvents, FewRecordings
-from headrace.pipeline.jobs.lake import Lake, Unit, file_of
+from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.many import build_events, build_recordings
 from headrace.pipeline.jobs.parts import EventParts, Parts
 from headrace.pipeline.jobs.plans import quick_session
 from headrace.pipeline.jobs.units import REFUSED, Selection, file_name
+from headrace.pipeline.layout import Unit, file_of
 from headrace.pipeline.session import is_in_process
 
 # A far end's stream lives at the same time as ours. More than the clocks' difference and the grace period.

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipeline.jobs.lake import SETTLED, Lake, Unit, file_of
+from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.retention import Retention
 from headrace.pipeline.jobs.units import file_name
+from headrace.pipeline.layout import SETTLED, Unit, file_of
 from headrace.pipeline.tables.catalog import DERIVED
 
 # A merged part; of events, whose columns are many, a tenth of a gigabyte in memory. A part this large is left alone.

@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.pipeline.jobs.lake import Lake, Unit, file_of
+from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.plans import Slot, quick_session, run_again
 from headrace.pipeline.jobs.units import Selection
+from headrace.pipeline.layout import Unit, file_of
 from headrace.pipeline.tables import (
     audience,
     destination_health,

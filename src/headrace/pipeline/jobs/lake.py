@@ -12,14 +12,13 @@ store's business.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -30,16 +29,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.jobs.sharing import Sharing
+from headrace.pipeline.layout import LAYOUT_VERSION, SETTLED, VERSION_FILE, Unit, file_of
 from headrace.pipeline.reasons import reason_of
 from headrace.pipeline.session import hadoop_version, tell_hadoop
-from headrace.pipeline.stores.places import VERSION_FILE, store_at
+from headrace.pipeline.stores.places import store_at
 from headrace.pipeline.stores.store import ROWS_FILE, Entry, Store
 from headrace.pipeline.tables.catalog import BRONZE, DERIVED, TABLES
 from headrace.telemetry.events import SCHEMA_VERSION
 
-LAYOUT_VERSION = 1  # raised when what lies where changes its meaning
 _TOLD_FILE, _BUILT_FILE, _SETTLED_FILE = "_told.json", "_built.json", "_settled.json"
-SETTLED = "settled-"  # what a file begins with that holds the rows of many streams, none of which changes any more
 _CHECKPOINTS = "_checkpoints"
 _SCHEMA_FILE = "schema.parquet"
 _MISSING_CLASS = re.compile(r"ClassNotFoundException: Class (org\.apache\.hadoop\.fs\.s3a\.\w+) not found")
@@ -49,28 +47,8 @@ def table_directory(table: str) -> str:
     return f"{TABLES[table].layer}/{table}"
 
 
-class Unit(NamedTuple):
-    """What is rebuilt as a whole: a stream of a node, or what was refused of a name."""
-
-    node: str
-    stream_id: str | None
-    stream: str | None  # only where there is no stream_id
-
-    @classmethod
-    def of(cls, node: str, stream_id: str | None, stream: str | None) -> Unit:
-        """The unit of a row."""
-        return cls(node, stream_id, None if stream_id is not None else stream)
-
-
-def file_of(unit: Unit) -> str:
-    """The name of a unit's file: readable, and safe whatever a stream is called."""
-    identity = [unit.node, unit.stream_id or "", *([unit.stream or ""] if unit.stream_id is None else [])]
-    shown = re.sub("[^A-Za-z0-9._-]", "_", unit.stream_id or unit.stream or "")
-    return f"{hashlib.sha256(chr(10).join(identity).encode()).hexdigest()[:12]}-{shown[:100]}"
-
-
 def _file_column() -> Column:
-    """The same of a row."""
+    """`file_of` of a row."""
     shown = F.regexp_replace(F.coalesce("stream_id", "stream"), "[^A-Za-z0-9._-]", "_")
     name = F.when(F.col("stream_id").isNull(), F.col("stream"))
     identity = F.concat_ws("\n", "node", F.coalesce("stream_id", F.lit("")), name)

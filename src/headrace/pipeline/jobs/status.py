@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from headrace.pipeline.jobs.board import Lane, Source, Status, read_status
+from headrace.pipeline.layout import LAYERS
 from headrace.pipeline.stores.places import existing_store_at
 from headrace.pipeline.stores.store import Store
 from headrace.units import format_duration
 
-_LAYERS = ("bronze", "silver", "gold")
 _SUFFIX = ".jsonl"
 _REQUESTS = 16
 
@@ -143,7 +143,7 @@ def _newest_file_s(data_dir: Path) -> float | None:
 
 def _tables(store: Store) -> list[TableSize]:
     found = []
-    for layer in _LAYERS:
+    for layer in LAYERS:
         for table in sorted(entry.name for entry in store.entries(layer) if entry.is_directory):
             directory = f"{layer}/{table}"
             files = [one for one in store.entries(directory, is_recursive=True) if one.name.endswith(".parquet")]

@@ -6,10 +6,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.layout import VERSION_FILE
 from headrace.pipeline.stores.local import LocalStore
 from headrace.pipeline.stores.store import Store
 
-VERSION_FILE = "_lake.json"  # where it lies there is a lake
 _OBJECTS = ("s3", "s3a", "s3n")
 
 
@@ -49,5 +49,5 @@ def existing_store_at(place: Path | str) -> Store:
         reason = str(error).strip().partition("\n")[0]
         raise PipelineError("LAKE_NOT_REACHED", path=store.address, who="this job", reason=reason) from error
     if not is_there:
-        raise PipelineError("LAKE_NOT_FOUND", path=store.address)
+        raise PipelineError("LAKE_NOT_FOUND", path=store.address, command="`headrace pipeline run` or `batch`")
     return store

@@ -1,8 +1,9 @@
 """What the far end of a destination recorded, frame by frame against what we recorded: a part of `relay_audit`.
 
-The far end's stream is found by its content, because keys are secret and no event names it: it is the one other
-stream in the lake of which at least half the frames are frames of ours. Where several could be meant (two
-destinations with the same app, a chain of relays), nothing is claimed and far_candidates tells how many there are.
+The far end's stream is found by its content, because keys are secret and no event names it: it is the one other name
+in the lake with recordings of that time of which at least half the frames are frames of ours. Where several could be
+meant (two destinations with the same app, a chain of relays), nothing is claimed and far_candidates tells how many
+there are. Other recordings of that name, of broadcasts before and after, are none of ours.
 
 A frame is the same if its kind, timestamp, size and digest are, and it is the n-th such of its stream: digests alone
 repeat. A far end that rebased its timestamps is therefore not found. Sequence headers and metadata are left out: they
@@ -43,10 +44,11 @@ def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
     frames = timeline.frames_of(stream_tags)
     near = frames.join(_relayed(events), on=_NEAR, how="left_semi")
     far = frames.withColumns({"far_node": F.col("node"), "far_stream": F.col("stream"), "far_id": F.col("stream_id")})
-    pairs = _pairs(near.join(_lives(events), on=_NEAR, how="inner"), far)
-    claims = _claims(events, pairs)
+    files = _files(near.join(_lives(events), on=_NEAR, how="inner"), far)
+    claims = _claims(events, files.select(*_PAIR).distinct())
     alone = claims.where("far_candidates = 1").select("name", *_PAIR)
-    compared = _compare(near, far.drop("node", "stream_id"), alone.select(*_PAIR).distinct())
+    pairs = alone.select(*_PAIR).distinct()
+    compared = _compare(near, far.drop("node", "stream_id"), pairs, files.join(pairs, on=_PAIR, how="left_semi"))
     return (
         claims.groupBy(*_NEAR, "name")
         .agg(F.max("far_candidates").alias("far_candidates"))
@@ -63,17 +65,18 @@ def _lives(events: DataFrame) -> DataFrame:
     return own.agg(F.min("time_ms").alias("born_ms"), F.max("time_ms").alias("died_ms"))
 
 
-def _pairs(near: DataFrame, far: DataFrame) -> DataFrame:
-    """Streams elsewhere that share at least half their frames with one of ours."""
-    sizes = far.groupBy(*_FAR).agg(F.count(F.lit(1)).alias("far_size"))
+def _files(near: DataFrame, far: DataFrame) -> DataFrame:
+    """Recordings elsewhere that share at least half their frames with a stream of ours: whose, and their paths."""
+    sizes = far.groupBy(*_FAR, "path").agg(F.count(F.lit(1)).alias("far_size"))
     ours = near.select(*_NEAR, *_SAME, "born_ms", "died_ms").distinct()
-    theirs = far.select(*_SAME, *_FAR, "far_id", F.col("opened_ms").alias("far_ms"))
+    theirs = far.select(*_SAME, *_FAR, "far_id", "path", F.col("opened_ms").alias("far_ms"))
     # Not the stream itself; another stream of the same node may well be a far end.
     is_other = ~((F.col("node") == F.col("far_node")) & (F.col("stream_id") == F.col("far_id")))
     is_in_time = F.col("far_ms").between(F.col("born_ms") - _AROUND_MS, F.col("died_ms") + _AROUND_MS)
     shared = ours.join(theirs, on=_SAME, how="inner").where(is_other & is_in_time)
-    counted = shared.groupBy(*_PAIR).agg(F.count(F.lit(1)).alias("shared")).join(sizes, on=_FAR, how="inner")
-    return counted.where(F.col("shared") >= F.col("far_size") * _SHARE).select(*_PAIR)
+    counted = shared.groupBy(*_PAIR, "path").agg(F.count(F.lit(1)).alias("shared"))
+    counted = counted.join(sizes, on=[*_FAR, "path"], how="inner")
+    return counted.where(F.col("shared") >= F.col("far_size") * _SHARE).select(*_PAIR, "path")
 
 
 def _claims(events: DataFrame, pairs: DataFrame) -> DataFrame:
@@ -95,14 +98,14 @@ def _app() -> Column:
     return F.regexp_extract("url", r"://[^/]+/(.+?)(/\*+)?$", 1)
 
 
-def _compare(near: DataFrame, far: DataFrame, pairs: DataFrame) -> DataFrame:
+def _compare(near: DataFrame, far: DataFrame, pairs: DataFrame, files: DataFrame) -> DataFrame:
     near_order = Window.partitionBy(*_PAIR).orderBy("opened_ms", "path", "byte_offset")
     same = Window.partitionBy(*_PAIR, *_SAME).orderBy("opened_ms", "path", "byte_offset")
     columns = [*_PAIR, *_SAME]
     ours = near.join(pairs, on=_NEAR, how="inner").select(
         *columns, F.row_number().over(same).alias("nth"), F.row_number().over(near_order).alias("near_rank")
     )
-    theirs = far.join(pairs, on=_FAR, how="inner").select(
+    theirs = far.join(files, on=[*_FAR, "path"], how="inner").select(
         *columns, F.row_number().over(same).alias("nth"), F.row_number().over(near_order).alias("far_rank")
     )
     both = ours.join(theirs, on=[*columns, "nth"], how="full")

@@ -1,0 +1,164 @@
+"""`headrace query`: SQL in, rows out, one clear line if it cannot be.
+
+Owns arguments, formats by name and exit statuses: 0 done, 1 no answer, 2 the command line was wrong, 130 Ctrl-C.
+Engines and the drawing of tables are imported when they are needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import io
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NoReturn
+
+from headrace.errors import HeadraceError
+from headrace.pipeline.query.formats import write_csv, write_json
+from headrace.pipeline.query.lake import Table, find_tables
+from headrace.pipeline.query.result import Result
+from headrace.pipeline.query.types import spark_type
+
+_FORMATS = ("table", "csv", "json")
+_EPILOG = """\
+without SQL    lists the tables with their columns
+formats        table (default on a terminal), csv (default elsewhere, RFC 4180), json (an object on each line);
+               times are UTC
+example        headrace query "select stream, status, count(*) from stream_health group by all"
+"""
+
+
+def main(argv: Sequence[str], program: str) -> int:
+    """Called by `headrace.cli` with the arguments behind `query`."""
+    try:
+        options = _parser(program).parse_args(argv)
+        sql = _sql(options)
+    except _UsageError as error:
+        return _complain(program, str(error), 2)
+    except SystemExit:  # help was asked for, and printed
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    try:
+        return _answer(options, sql, program)
+    except HeadraceError as error:
+        return _complain(program, str(error), 1)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever reads has enough, as `head` does. What is still in the buffer must not be tried again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _complain(program, f"the answer could not be written: {error.strerror}", 1)
+
+
+def _answer(options: argparse.Namespace, sql: str | None, program: str) -> int:
+    needed = ("duckdb",) if options.master is None else ("pyspark", "pyarrow")
+    missing = [name for name in (*needed, "rich") if importlib.util.find_spec(name) is None]
+    if missing:
+        return _complain(program, f"a query needs {', '.join(missing)}; install headrace[pipeline]", 1)
+    data_dir = shlex.quote(str(options.data_dir))
+    made_by = f"headrace pipeline batch --data-dir {data_dir}"
+    if options.lake is not None:
+        made_by += f" --lake {shlex.quote(str(options.lake))}"
+    tables = find_tables(options.lake or options.data_dir / "lake", made_by=made_by)
+    format_name = options.format or ("table" if sys.stdout.isatty() else "csv")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # JSON is, and the rest had better be
+    if sql is None:
+        _write_listing(tables, format_name)
+    else:
+        with _run(tables, sql, options.master) as result:
+            _write(result, format_name)
+    sys.stdout.flush()
+    return 0
+
+
+def _run(tables: dict[str, Table], sql: str, master: str | None) -> AbstractContextManager[Result]:
+    if master is None:
+        from headrace.pipeline.query import on_duckdb
+
+        return on_duckdb.run(tables, sql)
+    from headrace.pipeline.query import on_spark
+
+    return on_spark.run(tables, sql, master)
+
+
+def _write(result: Result, format_name: str) -> None:
+    if format_name == "csv":
+        write_csv(result, sys.stdout)
+    elif format_name == "json":
+        write_json(result, sys.stdout)
+    else:
+        from headrace.pipeline.query.table_text import write_table
+
+        write_table(result, sys.stdout)
+
+
+def _write_listing(tables: dict[str, Table], format_name: str) -> None:
+    if format_name == "table":
+        from headrace.pipeline.query.table_text import write_listing
+
+        write_listing(tables, sys.stdout)
+        return
+    _write(Result(["layer", "table", "column", "type"], _listing(tables)), format_name)
+
+
+def _listing(tables: dict[str, Table]) -> Iterator[tuple[str, str, str, str]]:
+    for table in tables.values():
+        for column, kind in table.columns.items():
+            yield table.layer, table.name, column, spark_type(kind)
+
+
+def _sql(options: argparse.Namespace) -> str | None:
+    if len(options.sql) > 1:
+        raise _UsageError(f"found {len(options.sql)} words of SQL, expected them in quotes, as one")
+    text: str | None = options.sql[0] if options.sql else None
+    if options.file is not None and text is not None:
+        raise _UsageError("found SQL and --file, expected one of them")
+    try:
+        if options.file is not None:
+            text = options.file.read_text("utf-8")
+        elif text == "-":
+            text = sys.stdin.buffer.read().decode("utf-8")
+    except OSError as error:
+        raise _UsageError(f"--file: {options.file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise _UsageError(f"{options.file or 'standard input'}: found bytes that are no UTF-8 text") from None
+    return text
+
+
+class _UsageError(Exception):
+    pass
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(message)
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=program,
+        description="SQL over the tables of a lake, which is only read.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("sql", nargs="*", metavar="SQL", help="one SELECT, in quotes; - reads it from standard input")
+    parser.add_argument("--file", type=Path, metavar="FILE", help="take the SQL from a file")
+    parser.add_argument("--format", choices=_FORMATS, help="how rows are written")
+    parser.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR", help="(default data)")
+    parser.add_argument("--lake", type=Path, metavar="DIR", help="(default lake in the data directory)")
+    parser.add_argument("--master", metavar="URL", help="run on Spark there, such as local[*], and not on DuckDB")
+    return parser
+
+
+def _complain(program: str, message: str, status: int) -> int:
+    sys.stderr.write(f"{program}: {message}\n")
+    return status
