@@ -30,6 +30,7 @@ CONDITIONS: dict[str, str] = {
     "LAKE_LOST": "the lake {path} was not held for {silent_s} s, another job may have it by now: start again",
     "LAKE_NOT_COMPACTED": "the lake {path} lies in an object store, where small files cannot be merged in one step",
     "LAKE_NOT_FOUND": "there is no lake at {path}: {command} makes one",
+    "LAKE_NOT_LOCAL": "lake {path}, expected a directory: a lake elsewhere is not read by this command",
     "LAKE_NOT_REACHED": "{who} cannot reach the lake {path}: {reason}",
     "LAKE_UNREADABLE": "the lake {path} cannot be read: {reason}",
     "LAKE_VERSION": "the lake {path} has {what} {found}, expected {expected}: use another lake or an older Headrace",

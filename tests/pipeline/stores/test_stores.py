@@ -131,7 +131,7 @@ def test_a_crash_at_any_step_leaves_a_part_or_none_of_it(place: Place) -> None:
     prepared(place).put_part(numbers(0), TABLE, "before")
 
     def work(store: Store) -> None:
-        written = write_as_spark_does(store, 1, 2, 3)
+        written = write_as_spark_does(store, 1, 2)
         store.move_part(written, TABLE, "part")
         store.delete_directory(written)
 
@@ -143,7 +143,7 @@ def test_a_crash_at_any_step_leaves_a_part_or_none_of_it(place: Place) -> None:
         if not store.has_part(TABLE, "part"):
             assert place.read(TABLE, "n") == [0]
             work(store)  # the batch is done again
-        assert place.read(TABLE, "n") == [0, 1, 2, 3]
+        assert place.read(TABLE, "n") == [0, 1, 2]
         store.delete_directory(f"{TABLE}/part")
 
     assert at_every_step(place, work, check) >= 2
@@ -339,3 +339,12 @@ def test_nobody_there_is_one_line_without_a_key() -> None:
         assert "\n" not in str(refused.value)
         assert "hidden" not in str(refused.value)
         assert address.partition("?")[0].replace("key:hidden@", "") in str(refused.value)
+
+
+@pytest.mark.xdist_group("spark")
+def test_what_a_name_node_refuses_is_one_line(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    store = prepared(place_of("hdfs", request, tmp_path))
+    with pytest.raises(OSError, match=r"^[^\n]*file[^\n]*$|^[^\n]*not a directory[^\n]*$") as refused:
+        store.write_text(f"{TABLE}/schema.parquet/below", "a file is no directory")
+    assert "\tat " not in str(refused.value)
+    assert "RPCError" not in str(refused.value)

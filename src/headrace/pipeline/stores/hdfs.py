@@ -10,10 +10,14 @@ there: a reader then fails, and sees no wrong rows.
 from __future__ import annotations
 
 import json
+import re
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
+
+import pyarrow as pa
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.filesystems import connect
@@ -23,6 +27,8 @@ from headrace.pipeline.stores.store import TEMPORARY, Entry
 _SWAP_FILE, _ASIDE = "_swap.json", "_aside"
 _REACH_DEADLINE_S = 10.0
 _PERMISSION = 0o755
+# As the client shows it, with the name node's stack behind the first line.
+_REFUSAL = re.compile(r'RPCError\("[^"]*", "(.*?)(?:\\n|"\))')
 
 
 class HdfsStore(RemoteStore):
@@ -30,7 +36,7 @@ class HdfsStore(RemoteStore):
         filesystem, root = connect(address)
         try:
             # Replacing a file in one step is more than pyarrow's own interface has.
-            self._client: Any = filesystem.handler.fs.client
+            self._client: Any = _Client(filesystem.handler.fs.client)
         except AttributeError:
             raise PipelineError("HDFS_CLIENT", found="pyarrow's own cannot replace a file") from None
         super().__init__(filesystem, root, address.rstrip("/"))
@@ -43,6 +49,10 @@ class HdfsStore(RemoteStore):
         self._client.mkdirs(self._root or "/", _PERMISSION, True)
 
     # Reading ------------------------------------------------------------------------------------------------------
+
+    def read_text(self, name: str) -> str | None:
+        with _told():
+            return super().read_text(name)
 
     def entries(self, directory: str, *, is_recursive: bool = False) -> list[Entry]:
         path = self._path(directory)
@@ -60,6 +70,10 @@ class HdfsStore(RemoteStore):
         return _entry(status, self._path(name).rpartition("/")[0])
 
     # Writing ------------------------------------------------------------------------------------------------------
+
+    def _put_bytes(self, file: str, content: pa.Buffer | bytes) -> None:
+        with _told():
+            super()._put_bytes(file, content)
 
     def put_text(self, name: str, text: str) -> None:
         unfinished = f"{name}.new"
@@ -134,6 +148,32 @@ class HdfsStore(RemoteStore):
         for name in (_ASIDE, TEMPORARY):
             self.delete_directory(name)
         self.make_directory(TEMPORARY)
+
+
+class _Client:
+    """hdfs-native's, with what the name node refuses as errors of the system, as all others are."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._client, name)
+
+        def told(*arguments: Any) -> Any:
+            with _told():
+                found = call(*arguments)
+                return [*found] if name == "list_status" else found
+
+        return told
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        reason = _REFUSAL.match(str(error))
+        raise OSError(reason[1] if reason else str(error)) from error
 
 
 def _entry(status: Any, directory: str) -> Entry:
