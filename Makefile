@@ -63,7 +63,7 @@ format: $(VENV)/.test-installed ## format the sources and apply the safe fixes
 lock: $(VENV)/.made ## write requirements/*.txt again; make lock UPGRADE=1 takes the newest versions
 	@test -x $(VENV)/lock/bin/uv || $(PYTHON) -m venv $(VENV)/lock
 	$(VENV)/lock/bin/python -m pip --disable-pip-version-check install --quiet 'uv==$(UV_VERSION)'
-	$(LOCK) --extra pipeline --extra hdfs --group test -o requirements/test.txt
+	$(LOCK) --extra pipeline --extra hdfs --extra connect --group test -o requirements/test.txt
 	$(LOCK) --extra pipeline --group build -c requirements/test.txt -o requirements/run.txt
 
 clean: ## remove the environment and everything that was generated

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import av
 import pytest
@@ -16,7 +16,7 @@ import pytest
 from headrace.pipeline.sources.flv.options import FlvOptions
 from headrace.pipeline.sources.flv.schema import TAG_SCHEMA
 from headrace.pipeline.sources.flv.source import FlvReader
-from headrace.telemetry.events import EVENT_TYPES, FIELD_NAMES, SCHEMA_VERSION, field_types
+from tests.helpers.event_contract import assert_keeps_the_contract
 from tests.integration.clips import Clip, ClipLibrary
 from tests.integration.far_ends import free_port
 from tests.integration.flv_tags import VIDEO, FlvTag, read_tags
@@ -70,15 +70,6 @@ class EventLines:
         for path in paths:
             text = path.read_text() + str(path)
             assert not [secret for secret in secrets if secret in text], f"a secret is in {path}"
-
-
-def assert_keeps_the_contract(line: Line) -> None:
-    assert list(line) == ["v", "node", "boot", "seq", "time_ms", "type", *FIELD_NAMES[line["type"]]]
-    assert line["v"] == SCHEMA_VERSION
-    for name, hint in field_types(EVENT_TYPES[line["type"]]).items():
-        allowed = [dict] if get_origin(hint) is dict else list(get_args(hint) or (hint,))
-        # A float of 30.0 is written as 30.0, an integer as 30: readers may rely on either.
-        assert type(line[name]) in allowed, f"{line['type']}.{name} is {line[name]!r}, expected {hint}"
 
 
 def data_of(server: ServerProcess) -> Path:

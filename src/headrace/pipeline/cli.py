@@ -1,7 +1,7 @@
-"""`headrace pipeline run`, `batch`, `status` and `compact`: words in, a job run, one clear line if it cannot be.
+"""`headrace pipeline run`, `batch`, `simulate`, `status` and `compact`: words in, a job run, one clear line if not.
 
-Owns arguments and exit statuses: 0 done, 1 the job failed, 2 the command line was wrong. PySpark is imported only when
-a job begins, so that help needs none.
+Owns arguments and exit statuses: 0 done, 1 the job failed, 2 the command line was wrong, 130 Ctrl-C. PySpark is
+imported only when a job that needs it begins.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import os
 import signal
 import sys
@@ -25,6 +26,8 @@ from headrace.pipeline.jobs.retention import DEFAULT_BRONZE, DEFAULT_TIERS, Rete
 _Value = TypeVar("_Value")
 _NICE = 10
 _NEEDED = ("pyspark", "pyarrow", "numpy", "xxhash", "pandas")
+_NEEDED_TO_SIMULATE = ("pyarrow", "numpy")
+_INTERRUPTED = 130  # 128 and the number of the signal, as shells count
 
 
 def main(argv: Sequence[str], program: str) -> int:
@@ -40,15 +43,41 @@ def main(argv: Sequence[str], program: str) -> int:
         # Spark Connect runs the function that takes in a stream's batches inside the server, without our archive.
         _complain(program, "run needs --master: over Spark Connect (--remote) there is batch, again and again")
         return 2
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    needed = _NEEDED_TO_SIMULATE if options.job == "simulate" else _NEEDED
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         _complain(program, f"the pipeline needs {', '.join(missing)}; install headrace[pipeline]")
         return 1
     try:
-        return _run(options)
+        return _simulate(options) if options.job == "simulate" else _run(options)
     except HeadraceError as error:
         _complain(program, str(error))
         return 1
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    from headrace.pipeline.jobs.progress import open_progress
+    from headrace.pipeline.jobs.report import say_to_stdout
+    from headrace.pipeline.simulate import job
+    from headrace.pipeline.simulate.plan import Options
+
+    asked = Options(
+        streams=options.streams,
+        hours=options.hours,
+        viewers=options.viewers,
+        destinations=options.destinations,
+        seed=options.seed,
+        start_ms=round(options.start.timestamp() * 1000),
+        faults=options.faults,
+        data_dir=options.data_dir,
+        record_dir=options.record_dir.absolute(),
+        frames=options.recordings,
+    )
+    with open_progress(say_to_stdout) as progress:
+        job.run(asked, options.jobs, say_to_stdout, progress)
+    return 0
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -58,6 +87,7 @@ def _run(options: argparse.Namespace) -> int:
     from headrace.pipeline.jobs import batch, streaming
     from headrace.pipeline.jobs.board import Board
     from headrace.pipeline.jobs.lake import open_lake
+    from headrace.pipeline.jobs.progress import open_progress
     from headrace.pipeline.jobs.report import say_to_stdout
     from headrace.pipeline.masters import is_local
     from headrace.pipeline.session import is_in_process, make_session
@@ -72,10 +102,7 @@ def _run(options: argparse.Namespace) -> int:
             os.nice(_NICE)  # the JVM inherits it: the server beside us has the machine first
         try:
             spark = make_session(
-                f"headrace {options.job}",
-                master=options.master,
-                remote=options.remote,
-                conf=dict(options.conf),
+                f"headrace {options.job}", master=options.master, remote=options.remote, conf=dict(options.conf)
             )
         except HeadraceError as error:
             board.end(str(error))
@@ -89,7 +116,8 @@ def _run(options: argparse.Namespace) -> int:
                 require_executors(spark, shared, directories, say_to_stdout)
             if options.job == "batch":
                 wanted = batch.Range(options.from_time, options.to_time)
-                batch.run(spark, lake, *places, wanted, say_to_stdout, board)
+                with open_progress(say_to_stdout) as progress:
+                    batch.run(spark, lake, *places, wanted, say_to_stdout, progress, board)
             else:
                 stop = threading.Event()
                 for number in (signal.SIGTERM, signal.SIGINT):
@@ -158,7 +186,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = _Parser(prog=program, description="Recordings and events to tables, on Apache Spark.")
-    jobs = parser.add_subparsers(dest="job", required=True, metavar="run|batch|status|compact")
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="run|batch|simulate|status|compact")
     run = jobs.add_parser("run", help="follow the server until it is stopped", allow_abbrev=False)
     run.add_argument("--once", action="store_true", help="take in what is there now, then end")
     run.add_argument("--until-eof", action="store_true", help="end when standard input does, as with a server's life")
@@ -217,7 +245,69 @@ def _parser(program: str) -> argparse.ArgumentParser:
         job.add_argument(
             "--conf", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="of Spark, repeatable"
         )
+    _add_simulate(jobs)
     return parser
+
+
+def _add_simulate(jobs: argparse._SubParsersAction[_Parser]) -> None:
+    simulate = jobs.add_parser("simulate", help="write the event log of a server that never ran", allow_abbrev=False)
+    add = simulate.add_argument
+    add("--streams", type=_count(1, 10_000), required=True, metavar="N", help="channels, most of them live at a time")
+    add("--hours", type=_hours, required=True, metavar="H", help="how long, as 24 or 0.5")
+    add("--viewers", type=_count(0, 100_000), default=10, metavar="V", help="of each stream, about (default 10)")
+    add("--destinations", type=_count(0, 100), default=3, metavar="D", help="of each stream (default 3)")
+    add("--seed", type=_count(0, 1 << 40), default=0, metavar="S", help="another one, another simulation (default 0)")
+    add("--start", type=_start, default=_DEFAULT_START, metavar="TIME", help=f"(default {_DEFAULT_START:%Y-%m-%d})")
+    add("--faults", type=_faults, default=1.0, metavar="X", help="how often things go wrong: 0 never (default 1)")
+    add("--data-dir", type=Path, required=True, metavar="DIR", help="where the event log goes; one without events")
+    add("--record-dir", type=Path, required=True, metavar="DIR", help="where the log says that recordings are")
+    add(
+        "--recordings",
+        choices=("thin", "full"),
+        nargs="?",
+        const="thin",
+        help="write them too: with frames of a few bytes (thin), or as large as the log says (full)",
+    )
+    add("--jobs", type=_count(1, 1000), default=os.cpu_count() or 1, metavar="J", help="processes (default: the cores)")
+
+
+_DEFAULT_START = datetime(2026, 1, 1, tzinfo=UTC)
+# In less than half a minute there is no time for anything to begin and end.
+_LEAST_HOURS, _MOST_HOURS = 0.01, 8784.0
+
+
+def _count(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def _number(text: str, least: float, most: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number from {least:g} to {most:g}")
+    return number
+
+
+def _hours(text: str) -> float:
+    return _number(text, _LEAST_HOURS, _MOST_HOURS)
+
+
+def _faults(text: str) -> float:
+    return _number(text, 0, 100)
+
+
+def _start(text: str) -> datetime:
+    when = _time(text)
+    if not 2000 <= when.year < 2100:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a time from 2000 to 2099")
+    return when
 
 
 def _time(text: str) -> datetime:

@@ -16,6 +16,8 @@ CONDITIONS: dict[str, str] = {
     "COLUMN_NOT_FOUND": "column {column}, expected one of {columns}",
     "COMPACTION_FAILED": "the lake {path} could not be compacted: {reason}",
     "CONNECT_PACKAGES": "Spark Connect needs {packages}; install headrace[connect]",
+    "DISK_TOO_SMALL": "{path} has room for {free}, expected about {needed}",
+    "EVENTS_EXIST": "{path} has events already ({found}), expected a directory without any",
     "EXECUTORS_MISSING": "no executor began to work within {deadline_s} s, expected one with a free core and memory",
     "EXECUTOR_FAILED": "Python does not run in the executor on {host}: {reason}",
     "EXECUTOR_PACKAGES": "the executor on {host} has {found} for {python}, expected at least {expected}",
@@ -40,6 +42,7 @@ CONDITIONS: dict[str, str] = {
     "PATH_NOT_FOUND": "there is nothing at {path}",
     "PYTHON_NOT_FOUND": "PYSPARK_PYTHON is {python}, expected a Python that is here too: it plans reads",
     "QUERY_FAILED": "the stream of {what} failed: {reason}",
+    "RECORDING_EXISTS": "{path} is there already, expected another --record-dir, --start or --seed",
     "REMOTE_INVALID": "the address of Spark Connect is none, expected sc://host:port",
     "SPARK_NOT_STARTED": "Spark did not start on {master}: {reason}",
     "SQL_FAILED": "the query failed: {reason}",
@@ -48,6 +51,7 @@ CONDITIONS: dict[str, str] = {
     "TABLE_NOT_FOUND": "table {table}, expected one of {tables}",
     "TABLE_UNREADABLE": "{path} cannot be read: {reason}",
     "TOO_MANY_FILES": "table {table} has {files} files, and {limit} may be open at once: raise ulimit -n",
+    "WORKER_DIED": "a process that wrote events was killed, expected memory for all of them: try fewer --jobs",
     "YARN_NOT_CONFIGURED": "YARN is found by HADOOP_CONF_DIR or YARN_CONF_DIR, and neither is set",
 }
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -104,6 +105,19 @@ def hadoop_version() -> str:
     """Of the client that Spark brings: other parts of Hadoop must be of the same."""
     jars = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
     return next((jar.stem.rpartition("-")[2] for jar in jars), "VERSION")
+
+
+@contextmanager
+def silenced(spark: SparkSession) -> Iterator[None]:
+    """For what may fail: Spark tells it in a hundred lines, and we in one."""
+    if is_connect(spark):  # the server's log is the server's
+        yield
+        return
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLogLevel("WARN")  # as log4j2.properties has it
 
 
 def flv_options(spark: SparkSession) -> dict[str, str]:

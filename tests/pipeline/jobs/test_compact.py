@@ -100,6 +100,7 @@ def test_batches_go_on_counting_behind_those_that_were_merged(tmp_path: Path) ->
     with open_lake(tmp_path, "a test") as lake:
         for number in (1, 2, 7):
             add_events(lake, f"batch-{number:06d}-0", *plays(1, number))
+        add_events(lake, "batch-000007-0-0001", *plays(1, 70))  # an archive in pieces
         run(lake)
         assert len(lake.parts("events")) == 1
         assert _next_part(lake) == "batch-000008"
@@ -107,7 +108,7 @@ def test_batches_go_on_counting_behind_those_that_were_merged(tmp_path: Path) ->
         run(lake)
         assert len(lake.parts("events")) == 1
         assert _next_part(lake) == "batch-000009"
-        assert seqs(tmp_path) == [1, 2, 7, 8]
+        assert seqs(tmp_path) == [1, 2, 7, 8, 70]
 
 
 def test_parts_of_the_last_hour_stay_as_they_are(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipeline.jobs import batch, streaming, units
+from headrace.pipeline.jobs import batch, chunks, streaming, units
 from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.jobs.lake import open_lake
 from headrace.pipeline.jobs.retention import Retention
@@ -71,8 +71,10 @@ def test_stream_and_batch_give_the_same_rows_however_they_arrive(
     assert nodes == ["n1", "n2"]
     assert [json.loads(row)["found_tags"] for row in by_batch["recordings"]] == [len(tags), None]
 
-    # So many events that the executors keep them and write the tables.
+    # So many events that the executors keep them and write the tables, and that they are taken in file by file.
     monkeypatch.setattr(units, "MAX_FEW_EVENTS", 0)
+    monkeypatch.setattr(chunks, "EVENT_BYTES", 1)
+    monkeypatch.setattr(chunks, "RECORDING_BYTES", 1)
     run_batch(spark, tmp_path / "large", [data], [rec])
     assert all_tables(tmp_path / "large") == by_batch
     monkeypatch.undo()

@@ -7,22 +7,30 @@ before `--from` is not cut in gold if the lake has its beginning.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headrace.pipeline.jobs import chunks as chunked
 from headrace.pipeline.jobs.board import Board
 from headrace.pipeline.jobs.build import EventTables, RecordingTables
+from headrace.pipeline.jobs.chunks import Chunk
+from headrace.pipeline.jobs.following import following
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
+from headrace.pipeline.jobs.progress import Progress, SilentProgress
 from headrace.pipeline.jobs.report import Say, describe
 from headrace.pipeline.session import flv_options
 from headrace.pipeline.sources import events as event_source
 from headrace.pipeline.tables import timeline
+from headrace.pipeline.tables.catalog import DERIVED
+
+TookIn = Callable[[int, int, float], None]  # rows, problems, and how long it took
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +63,38 @@ def run(
     record_dirs: list[Path],
     wanted: Range,
     say: Say,
+    progress: Progress | None = None,
     board: Board | None = None,
 ) -> None:
-    board = board or Board(lake.store, "batch")
+    """Says one line for each directory and one for the tables, and meanwhile shows how far it has come."""
+    progress, board = progress or SilentProgress(say), board or Board(lake.store, "batch")
     part = _next_part(lake)
     for number, data_dir in enumerate(data_dirs):
+        took_in = partial(board.took_in, f"events-{number}")
         board.watch(f"events-{number}", "events", data_dir)
-        lines = _lines(spark, data_dir, wanted)
-        if lines is not None:
-            began_s = time.monotonic()
-            taken = take_in_lines(spark, lake, f"{part}-{number}", lines)
-            board.took_in(f"events-{number}", *taken, time.monotonic() - began_s)
-            say(describe("events", taken.rows, taken.problems, time.monotonic() - began_s))
+        _take_in_events(spark, lake, f"{part}-{number}", data_dir, wanted, progress, took_in)
     for number, record_dir in enumerate(record_dirs):
-        began_s = time.monotonic()
+        took_in = partial(board.took_in, f"recordings-{number}")
         board.watch(f"recordings-{number}", "recordings", record_dir)
-        taken = _take_in_recordings(spark, lake, f"{part}-{number}", record_dir, wanted)
-        board.took_in(f"recordings-{number}", *taken, time.monotonic() - began_s)
-        say(describe("tags", taken.rows, taken.problems, time.monotonic() - began_s))
-    streams = 0
-    began_s = time.monotonic()
-    for lane, tables in (("events", EventTables(spark, lake)), ("recordings", RecordingTables(spark, lake))):
-        since_s = time.monotonic()
-        built = tables.build()
-        if built is not None:
-            streams = max(streams, built.streams)
-            board.built(lane, built.streams, time.monotonic() - since_s, built.newest_event_ms)
-    say(describe("tables", streams, 0, time.monotonic() - began_s))
+        _take_in_recordings(spark, lake, f"{part}-{number}", record_dir, wanted, progress, took_in)
+    _build(spark, lake, progress, board)
+
+
+def _build(spark: SparkSession, lake: Lake, progress: Progress, board: Board) -> None:
+    began_s, streams = time.monotonic(), 0
+    progress.begin("tables", files=len(DERIVED), unit="tables")
+    lake.on_replaced = lambda table: progress.advance(files=1)
+    try:
+        with following(spark, progress):
+            for lane, tables in (("events", EventTables(spark, lake)), ("recordings", RecordingTables(spark, lake))):
+                since_s = time.monotonic()
+                built = tables.build()
+                if built is not None:
+                    streams = max(streams, built.streams)
+                    board.built(lane, built.streams, time.monotonic() - since_s, built.newest_event_ms)
+    finally:
+        lake.on_replaced = lambda table: None
+    progress.end(describe("tables", streams, 0, time.monotonic() - began_s))
 
 
 def _next_part(lake: Lake) -> str:
@@ -94,16 +107,48 @@ def _next_part(lake: Lake) -> str:
     return f"batch-{max(numbers, default=0) + 1:06d}"
 
 
-def _lines(spark: SparkSession, data_dir: Path, wanted: Range) -> DataFrame | None:
-    folder = data_dir / event_source.FOLDER
-    if not any(folder.glob("**/*.jsonl")):
-        return None
+def _take_in_events(
+    spark: SparkSession, lake: Lake, part: str, data_dir: Path, wanted: Range, progress: Progress, took_in: TookIn
+) -> None:
+    began_s = time.monotonic()
+    chunks = chunked.by_folder(_event_files(data_dir / event_source.FOLDER, wanted), chunked.EVENT_BYTES)
+    if not chunks:
+        return
+    _begin(progress, "events", chunks)
+    total = Taken(0, 0)
+    for number, chunk in enumerate(chunks):
+        # The whole folder by its name, as long as it is one piece.
+        folders = None if len(chunks) == 1 and wanted.is_everything else chunk.paths
+        with following(spark, progress):
+            taken = take_in_lines(spark, lake, _named(part, number), _lines(spark, data_dir, folders, wanted))
+        total = Taken(total.rows + taken.rows, total.problems + taken.problems)
+        progress.advance(files=chunk.files, size_bytes=chunk.size_bytes, rows=taken.rows)
+    took_in(*total, time.monotonic() - began_s)
+    progress.end(describe("events", total.rows, total.problems, time.monotonic() - began_s))
+
+
+def _begin(progress: Progress, what: str, chunks: list[Chunk]) -> None:
+    files, size_bytes = sum(chunk.files for chunk in chunks), sum(chunk.size_bytes for chunk in chunks)
+    progress.begin(what, files=files, size_bytes=size_bytes)
+
+
+def _named(part: str, number: int) -> str:
+    return part if number == 0 else f"{part}-{number:04d}"
+
+
+def _event_files(folder: Path, wanted: Range) -> Iterator[Path]:
     if wanted.is_everything:
-        return event_source.read_lines(spark, data_dir)
-    hours = [str(path) for path, hour in _hours(folder) if wanted.has_hour(hour)]
-    if not hours:
-        return None
-    lines = event_source.read_lines(spark, data_dir, hours)
+        yield from folder.glob("**/*.jsonl")
+        return
+    for path, hour in _hours(folder):
+        if wanted.has_hour(hour):
+            yield from path.glob("**/*.jsonl")
+
+
+def _lines(spark: SparkSession, data_dir: Path, folders: list[str] | None, wanted: Range) -> DataFrame:
+    lines = event_source.read_lines(spark, data_dir, folders)
+    if wanted.is_everything:
+        return lines
     time_ms = F.get_json_object("line", "$.time_ms").cast("long")
     # A line without a time is a problem of its hour.
     with_time = lines.withColumn("time_ms", time_ms)
@@ -120,17 +165,27 @@ def _hours(folder: Path) -> Iterator[tuple[Path, datetime]]:
             continue
 
 
-def _take_in_recordings(spark: SparkSession, lake: Lake, part: str, record_dir: Path, wanted: Range) -> Taken:
-    paths = sorted(str(path) for path in record_dir.glob("**/*.flv"))
+def _take_in_recordings(
+    spark: SparkSession, lake: Lake, part: str, record_dir: Path, wanted: Range, progress: Progress, took_in: TookIn
+) -> None:
+    began_s = time.monotonic()
+    paths = list(record_dir.glob("**/*.flv"))
     if not wanted.is_everything:
         # A file's own name tells only roughly when it is from: the event of its opening tells.
         opened = wanted.limit(timeline.opened_files(lake.read(spark, "events")), "opened_ms").select("file_name")
         names = {row.file_name for row in opened.distinct().collect()}
-        paths = [path for path in paths if Path(path).name in names]
-    if not paths:
-        return Taken(0, 0)
-    where: str | list[str] = str(record_dir) if wanted.is_everything else paths
-    flv = spark.read.format("flv").options(**flv_options(spark))
-    rows = take_in_tags(spark, lake, part, flv.load(where)).rows
-    found = take_in_problems(spark, lake, f"{part}-recordings", flv.option("rows", "problems").load(where))
-    return Taken(rows, found.problems)
+        paths = [path for path in paths if path.name in names]
+    chunks = chunked.by_file(paths, chunked.RECORDING_BYTES)
+    _begin(progress, "tags", chunks)
+    total = Taken(0, 0)
+    for number, chunk in enumerate(chunks):
+        where = str(record_dir) if len(chunks) == 1 and wanted.is_everything else chunk.paths
+        name = _named(part, number)
+        with following(spark, progress):
+            flv = spark.read.format("flv").options(**flv_options(spark))
+            taken = take_in_tags(spark, lake, name, flv.load(where))
+            found = take_in_problems(spark, lake, f"{name}-recordings", flv.option("rows", "problems").load(where))
+        total = Taken(total.rows + taken.rows, total.problems + found.problems)
+        progress.advance(files=chunk.files, size_bytes=chunk.size_bytes, rows=taken.rows)
+    took_in(*total, time.monotonic() - began_s)
+    progress.end(describe("tags", total.rows, total.problems, time.monotonic() - began_s))

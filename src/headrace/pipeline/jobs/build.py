@@ -86,7 +86,7 @@ class RecordingTables:
         self._spark = spark
         self._lake = lake
         self._events = EventParts(lake)
-        self._tags = Parts(lake, "tags", "path")
+        self._tags = Parts(lake, "tags", "path", "byte_offset")
 
     def build(self) -> Built | None:
         """What the newest parts touch; None if there are no such parts."""
@@ -99,13 +99,18 @@ class RecordingTables:
             return None
         units = _unsettled(self._lake, self._touched(parts))
         selection = Selection(self._events, self._tags, units)
-        if units and selection.is_few() and is_in_process(self._spark):
+        if units and selection.is_few(self._after()) and is_in_process(self._spark):
             self._few.build(selection, self._around)
         elif units:
+            if "_few" in vars(self):
+                self._few.forget(units)
             spark = self._quick if selection.is_few() else self._spark
             build_recordings(spark, self._lake, units, self._around)
         self._lake.mark_built(parts)
         return Built(len(units), self._lake.newest_event_ms(parts["events"]))
+
+    def _after(self) -> dict[str, int]:
+        return self._few.after() if "_few" in vars(self) else {}
 
     @cached_property
     def _few(self) -> FewRecordings:

@@ -32,7 +32,7 @@ _ROW_GROUP_ROWS = 50_000
 # The newest parts are what live streams are built from every few seconds, out of memory.
 QUIET_S = 3600.0
 _ORDER = {"events": ["stream_id", "time_ms"], "tags": ["path", "byte_offset"], "problems": ["source", "file"]}
-_NUMBERED = re.compile(r"(?P<source>stream-.+-|batch-)(?P<number>\d+)(?:-\d+)?(?:-recordings)?")
+_NUMBERED = re.compile(r"(?P<source>stream-.+-|batch-)(?P<number>\d+)(?:-\d+){0,2}(?:-recordings)?")
 _MERGED = re.compile(r"(?P<source>stream-.+-|batch-\d+-)m[0-9a-f]{12}")
 
 

@@ -5,18 +5,21 @@ Of a live stream's tables the rows cost nothing and the plans everything: see do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from headrace.pipeline.jobs.heads import CONTENTS, SUMS, Claims, Head, Tail, move_on
 from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.plans import Slot, quick_session, run_again
-from headrace.pipeline.jobs.units import Selection
+from headrace.pipeline.jobs.units import Selection, file_name
 from headrace.pipeline.layout import Unit, file_of
 from headrace.pipeline.tables import (
     audience,
@@ -33,6 +36,7 @@ from headrace.pipeline.tables import (
 )
 from headrace.pipeline.tables.catalog import TABLES
 
+MAX_HEADS = 200  # of streams that were live most recently; a megabyte an hour each
 Around = Callable[[Collection[Unit]], tuple[set[Unit], set[Unit]]]
 
 
@@ -86,7 +90,7 @@ class FewEvents(_FewRows):
 
 
 class FewRecordings(_FewRows):
-    """The tables that it takes recordings for."""
+    """The tables that it takes recordings for: of a live stream from its tail and its head, see `heads`."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         super().__init__(spark, lake)
@@ -99,23 +103,101 @@ class FewRecordings(_FewRows):
         self._stream_tags, self._wide_tags = (
             self._slot(name, self._of_streams.schema) for name in ("stream_tags", "wide_tags")
         )
+        self._sums = self._slot("sums", stream_windows.SUMS)
+        self._contents = self._slot("contents", recordings.CONTENTS)
+        self._heads: OrderedDict[tuple[str, str], Head] = OrderedDict()
+
+    def after(self) -> dict[str, int]:
+        """By path: from where on its tags are needed. What is before is known."""
+        return {head.cut.path: head.cut.byte_offset for head in self._heads.values()}
+
+    def forget(self, units: Collection[Unit]) -> None:
+        """Somebody else has built these."""
+        for unit in units:
+            self._heads.pop((unit.node, unit.stream_id or ""), None)
 
     def build(self, selection: Selection, around: Around) -> None:
         # One after the other: another core is for the tables of events, which are wanted sooner.
-        events, tags = self._events.frame, self._stream_tags.frame
+        events, tags, sums, contents = (
+            slot.frame for slot in (self._events, self._stream_tags, self._sums, self._contents)
+        )
         rows = selection.events()
         self._events.put(rows)
-        self._put_tags(selection, self._stream_tags)
-        self._publish("stream_windows", selection, lambda: stream_windows.build(events, tags))
-        self._publish("gops", selection, lambda: gops.build(events, tags))
-        self._publish("recordings", selection, lambda: recordings.build(events, tags))
+        tails = self._tails(selection)
+        schema = _arrow(self._of_streams.schema)
+        marked = [tail.marked().cast(schema) for tail in tails.values()]
+        self._stream_tags.put(pa.concat_tables([schema.empty_table(), *marked]))
+        heads = {key: tail.head for key, tail in tails.items() if tail.head is not None}
+
+        own_sums = self._run("sums", lambda: stream_windows.sums_of(tags))
+        own_sums = pa.concat_tables([_behind(own_sums.cast(SUMS), heads), *(head.sums for head in heads.values())])
+        self._sums.put(own_sums)
+        own_windows = self._run(
+            "stream_windows",
+            lambda: stream_windows.by_arrival(events).unionByName(stream_windows.by_media_time(sums)),
+        )
+        own_windows = pa.concat_tables(
+            [own_windows.cast(self._lake.arrow_schema("stream_windows")), *(head.windows for head in heads.values())]
+        )
+        self._lake.replace_units("stream_windows", own_windows, selection.files)
+
+        own_gops = self._run("gops", lambda: gops.build(events, tags))
+        own_gops = pa.concat_tables(
+            [own_gops.cast(self._lake.arrow_schema("gops")), *(head.gops for head in heads.values())]
+        )
+        self._lake.replace_units("gops", own_gops, selection.files)
+
+        own_contents = self._run("contents", lambda: recordings.contents_of(tags))
+        own_contents = pa.concat_tables([own_contents.cast(CONTENTS), *(head.contents for head in heads.values())])
+        self._contents.put(own_contents)
+        self._publish("recordings", selection, lambda: recordings.of_contents(events, contents))
+
+        for key, tail in tails.items():
+            own = pc.field("node").isin([key[0]]) & pc.field("stream_id").isin([key[1]])
+            tables = (table.filter(own) for table in (own_sums, own_windows, own_gops, own_contents))
+            before = tail.tags_before(tail.next_cut or 0)
+            self._keep(key, move_on(tail, _claims(selection.opened(), before), *tables))
         self._build_relay_audit(selection, rows, *around(selection.units))
 
-    def _put_tags(self, selection: Selection, slot: Slot) -> None:
+    def _tails(self, selection: Selection) -> dict[tuple[str, str], Tail]:
+        """Of each stream with tags what is new since its head, or everything where the head does not hold."""
+        opened, counts = selection.opened(), selection.tag_counts()
+        after = {path: offset for path, offset in self.after().items() if path in counts}
+        known = {path for head in self._heads.values() for path in head.tags if path not in after}
+        found = _by_stream(self._stream_tags_of(selection, after, known))
+        tails = {key: Tail(rows, self._heads.get(key)) for key, rows in found}
+        broken = [
+            key
+            for key, tail in tails.items()
+            if tail.head is not None and not tail.follows(counts, _claims(opened, tail.head.tags))
+        ]
+        # A head without any tail is of a stream whose files somebody else claims now, or whose tags are gone.
+        wanted = {(unit.node, unit.stream_id or "") for unit in selection.units}
+        broken += [key for key in self._heads if key in wanted and key not in tails]
+        if broken:
+            for key in broken:
+                self._heads.pop(key, None)
+                tails.pop(key, None)
+            ids = {stream_id for _, stream_id in broken}
+            units = [unit for unit in selection.units if unit.stream_id in ids]
+            for key, rows in _by_stream(self._stream_tags_of(selection.of(units), {}, set())):
+                if key in broken:
+                    tails[key] = Tail(rows, None)
+        return tails
+
+    def _stream_tags_of(self, selection: Selection, after: dict[str, int], known: set[str]) -> pa.Table:
         self._opened.put(selection.opened())
-        self._tags.put(selection.tags())
+        self._tags.put(selection.tags(after, known))
         rows = run_again(self._of_streams)
-        slot.put(rows.filter(pc.is_in(rows["stream_id"], value_set=pa.array(selection.ids, pa.string()))))
+        return rows.filter(pc.is_in(rows["stream_id"], value_set=pa.array(selection.ids, pa.string())))
+
+    def _keep(self, key: tuple[str, str], head: Head | None) -> None:
+        if head is None:
+            return
+        self._heads[key] = head
+        self._heads.move_to_end(key)
+        while len(self._heads) > MAX_HEADS:
+            self._heads.popitem(last=False)
 
     def _build_relay_audit(self, selection: Selection, rows: pa.Table, beside: set[Unit], around: set[Unit]) -> None:
         wide = selection.of(around)
@@ -125,7 +207,7 @@ class FewRecordings(_FewRows):
         events, tags = self._wide_events.frame, self._wide_tags.frame
         has_destination = pc.any(pc.equal(rows["type"], "destination_state")).as_py()
         if has_destination and len(set(wide.opened()["stream_id"].to_pylist())) > 1:
-            self._put_tags(wide, self._wide_tags)
+            self._wide_tags.put(self._stream_tags_of(wide, {}, set()))
             found = self._run("relay_audit", lambda: relay_audit.build(events, tags))
         else:
             # Nobody else's recording to compare with: Spark drops the comparison, which is most of the plan.
@@ -133,3 +215,35 @@ class FewRecordings(_FewRows):
         ids = pa.array([unit.stream_id for unit in beside], pa.string())
         own = found.filter(pc.is_in(found["stream_id"], value_set=ids))
         self._lake.replace_units("relay_audit", own, [file_of(unit) for unit in beside])
+
+
+def _by_stream(rows: pa.Table) -> Iterator[tuple[tuple[str, str], pa.Table]]:
+    for key in rows.group_by(["node", "stream_id"]).aggregate([]).to_pylist():
+        own = (pc.field("node") == key["node"]) & (pc.field("stream_id") == key["stream_id"])
+        yield (key["node"], key["stream_id"]), rows.filter(own)
+
+
+def _claims(opened: pa.Table, paths: Iterable[str]) -> Claims:
+    """What anybody says of these files."""
+    names = {file_name(path) for path in paths}
+    columns = ("node", "stream_id", "path", "seq", "frame_position")
+    rows = zip(*(opened[name].to_pylist() for name in columns), strict=True)
+    return frozenset(row for row in rows if file_name(row[2]) in names)
+
+
+def _behind(sums: pa.Table, heads: dict[tuple[str, str], Head]) -> pa.Table:
+    """Without the seconds that a head has: the tail knows too little of them."""
+    kept = pa.array(
+        [
+            (head := heads.get((node, stream_id))) is None or start_ms >= head.from_ms
+            for node, stream_id, start_ms in zip(
+                *(sums[name].to_pylist() for name in ("node", "stream_id", "start_ms")), strict=True
+            )
+        ],
+        pa.bool_(),
+    )
+    return sums.filter(kept)
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    return to_arrow_schema(schema, timezone="UTC")

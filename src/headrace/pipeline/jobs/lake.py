@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.jobs.sharing import Sharing
 from headrace.pipeline.layout import LAYOUT_VERSION, SETTLED, VERSION_FILE, Unit, file_of
 from headrace.pipeline.reasons import reason_of
-from headrace.pipeline.session import hadoop_version, tell_hadoop
+from headrace.pipeline.session import hadoop_version, silenced, tell_hadoop
 from headrace.pipeline.stores.places import store_at
 from headrace.pipeline.stores.store import ROWS_FILE, Entry, Store
 from headrace.pipeline.tables.catalog import BRONZE, DERIVED, TABLES
@@ -61,6 +61,7 @@ class Lake:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.sharing = Sharing()  # among the threads of this job: who reads parts, and who merges them
+        self.on_replaced: Callable[[str], None] = lambda table: None  # called when a table of streams was written
         self._notes: dict[str, set[str]] = {}
         self._notes_lock = threading.Lock()
         self._settled: dict[str, int] | None = None
@@ -88,7 +89,8 @@ class Lake:
         tell_hadoop(spark, self.store.hadoop_conf)
         schema_file = self.store.spark_path(f"{table_directory('problems')}/{_SCHEMA_FILE}")
         try:
-            spark.read.schema(TABLES["problems"].schema).parquet(schema_file).isEmpty()
+            with silenced(spark):
+                spark.read.schema(TABLES["problems"].schema).parquet(schema_file).isEmpty()
         except Exception as error:
             missing = _MISSING_CLASS.search(str(error))
             if missing is not None:
@@ -175,6 +177,7 @@ class Lake:
             written = self._write_few_units(rows, directory)
         for name in set(files) - written:
             self.store.delete(f"{directory}/{name}.parquet")
+        self.on_replaced(table)
 
     def _write_units(self, rows: DataFrame, directory: str) -> set[str]:
         """A file for each unit, by the executors; the names of the units that have one."""

@@ -7,7 +7,7 @@ seconds: a Spark job would take longer to plan than the rows to read.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,38 +20,54 @@ MAX_PART_ROWS = 20_000
 MAX_KEPT_ROWS = 200_000  # 100 MB of events, whose columns are many and mostly null
 
 Keys = Collection[str | None]
+After = Mapping[str, int]  # by key: the first place that counts
 
 
 class Parts:
-    """The rows of a bronze table by one of its columns."""
+    """The rows of a bronze table by one of its columns. `order` is another one, whose values grow within a key."""
 
-    def __init__(self, lake: Lake, table: str, key: str) -> None:
+    def __init__(self, lake: Lake, table: str, key: str, order: str | None = None) -> None:
         self._lake = lake
         self._table = table
         self._key = key
+        self._order = order
+        self._last: dict[str, dict[str | None, int]] = {}  # by part: the last place of which key
         self._counts: dict[str, Counter[str | None]] = {}  # by part: how many rows of which key
         self._kept: OrderedDict[str, pa.Table] = OrderedDict()
         self._kept_rows = 0
         self._large: set[str] = set()
 
-    def count(self, keys: Keys) -> int:
-        """How many rows have one of these keys."""
+    def count(self, keys: Keys, after: After | None = None) -> int:
+        """How many rows have one of these keys, and with `after` are in parts that reach so far."""
         self._look()
-        return sum(counts[key] for counts in self._counts.values() for key in keys)
+        return sum(
+            counts[key]
+            for part, counts in self._counts.items()
+            for key in keys
+            if key in counts and self._reaches(part, key, after)
+        )
+
+    def counts(self, keys: Keys) -> Counter[str | None]:
+        """How many rows each of these keys has."""
+        self._look()
+        found: Counter[str | None] = Counter()
+        for counts in self._counts.values():
+            found.update({key: counts[key] for key in keys if key in counts})
+        return found
 
     def all_keys(self) -> set[str | None]:
         self._look()
         return {key for counts in self._counts.values() for key in counts}
 
-    def rows(self, keys: Keys) -> pa.Table:
-        """The rows with one of these keys, in the order in which they were taken in."""
+    def rows(self, keys: Keys, after: After | None = None) -> pa.Table:
+        """The rows with one of these keys, in the order in which they were taken in; with `after` only those behind."""
         self._look()
         schema = self._lake.arrow_schema(self._table)
-        is_key = self._is_key(keys)
+        is_key = self._is_key(keys, after or {})
         found = [schema.empty_table()]
         small = [schema.empty_table()]
         for part, counts in self._counts.items():
-            if not counts.keys().isdisjoint(keys):
+            if any(key in counts and self._reaches(part, key, after) for key in keys):
                 rows = self._small(part)
                 if rows is None:
                     found += self._scan(part, schema.names, is_key)
@@ -68,8 +84,16 @@ class Parts:
             found.update(zip(*(unique[name].to_pylist() for name in columns), strict=True))
         return found
 
-    def _is_key(self, keys: Keys) -> pc.Expression:
-        is_key = pc.field(self._key).isin(pa.array([key for key in keys if key is not None], pa.string()))
+    def _reaches(self, part: str, key: str | None, after: After | None) -> bool:
+        if not after or key is None or key not in after:
+            return True
+        return self._last[part][key] >= after[key]
+
+    def _is_key(self, keys: Keys, after: After) -> pc.Expression:
+        whole = pa.array([key for key in keys if key is not None and key not in after], pa.string())
+        is_key = pc.field(self._key).isin(whole)
+        for key in after.keys() & set(keys):
+            is_key |= (pc.field(self._key) == key) & (pc.field(self._order) >= after[key])
         return is_key | pc.field(self._key).is_null() if None in keys else is_key
 
     def _look(self) -> None:
@@ -82,16 +106,23 @@ class Parts:
                 self._counts[part] = self._look_into(part)
 
     def _forget(self, part: str) -> None:
-        del self._counts[part]
+        del self._counts[part], self._last[part]
         self._large.discard(part)
         rows = self._kept.pop(part, None)
         self._kept_rows -= rows.num_rows if rows is not None else 0
 
     def _look_into(self, part: str) -> Counter[str | None]:
         counts: Counter[str | None] = Counter()
-        for rows in self._scan(part, [self._key]):
-            counted = rows.group_by(self._key).aggregate([([], "count_all")])
-            counts.update(dict(zip(counted[self._key].to_pylist(), counted["count_all"].to_pylist(), strict=True)))
+        last = self._last[part] = {}
+        columns = [self._key] if self._order is None else [self._key, self._order]
+        for rows in self._scan(part, columns):
+            wanted: list[Any] = [([], "count_all"), *((name, "max") for name in columns[1:])]
+            counted = rows.group_by(self._key).aggregate(wanted)
+            keys = counted[self._key].to_pylist()
+            counts.update(dict(zip(keys, counted["count_all"].to_pylist(), strict=True)))
+            if self._order is not None:
+                for key, place in zip(keys, counted[f"{self._order}_max"].to_pylist(), strict=True):
+                    last[key] = max(place, last.get(key, place))
         return counts
 
     def _scan(self, part: str, columns: Sequence[str], where: pc.Expression | None = None) -> Iterator[pa.Table]:

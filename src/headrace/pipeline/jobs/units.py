@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipeline.jobs.parts import EventParts, Parts
+from headrace.pipeline.jobs.parts import After, EventParts, Parts
 from headrace.pipeline.layout import Unit, file_of
 
 REFUSED = ("play_refused", "publish_refused")  # of no stream: they belong to the name that was asked for
@@ -35,8 +36,9 @@ class Selection:
     def files(self) -> list[str]:
         return [file_of(unit) for unit in self.units]
 
-    def is_few(self) -> bool:
-        has_few_tags = self._tags is None or self._tags.count(self._paths) <= MAX_FEW_TAGS
+    def is_few(self, after: After | None = None) -> bool:
+        """With `after` those before are not counted: they need not be read."""
+        has_few_tags = self._tags is None or self._tags.count(self._paths, after) <= MAX_FEW_TAGS
         return has_few_tags and self._events.count(self.ids) <= MAX_FEW_EVENTS
 
     def events(self) -> pa.Table:
@@ -54,9 +56,15 @@ class Selection:
             pa.array([file_name(path) in self._file_names for path in opened["path"].to_pylist()], pa.bool_())
         )
 
-    def tags(self) -> pa.Table:
+    def tags(self, after: After | None = None, known: Collection[str] = ()) -> pa.Table:
+        """Without those of files that are `known`."""
         assert self._tags is not None
-        return self._tags.rows(self._paths)
+        return self._tags.rows([path for path in self._paths if path not in known], after)
+
+    def tag_counts(self) -> Counter[str | None]:
+        """By path."""
+        assert self._tags is not None
+        return self._tags.counts(self._paths)
 
     @cached_property
     def _file_names(self) -> set[str]:

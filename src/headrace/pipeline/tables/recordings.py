@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headrace.pipeline.schema import BOOLEAN, LONG, STRING, TIMESTAMP, at, list_of, select_as, table
+from headrace.pipeline.schema import BOOLEAN, INTEGER, LONG, STRING, TIMESTAMP, at, list_of, select_as, table
 from headrace.pipeline.tables import timeline
 
 SCHEMA = table(
@@ -32,11 +32,36 @@ SCHEMA = table(
         list_of(media_ms=LONG, byte_offset=LONG),
         "index: media time since the file's first frame, and place",
     ),
-    ("digest", STRING, "of all frames' digests and timestamps in order: equal files have equal ones"),
+    ("digest", STRING, "of all frames' digests, timestamps and places: equal files have equal ones"),
+)
+
+
+_PIECE = ("node", "stream_id", "path", "piece")
+_CODECS = ("video_codec", "audio_codec")
+_DIGESTS = ("digest_low", "digest_high")
+CONTENTS = table(
+    ("node", STRING, "as in the table"),
+    ("stream_id", STRING, "the same"),
+    ("path", STRING, "the file in the lake"),
+    ("named", STRING, "as the server wrote it"),
+    ("piece", INTEGER, "which part of the file"),
+    ("byte_offset", LONG, "where the piece begins"),
+    ("found_tags", LONG, "tags in it"),
+    ("first_ms", LONG, "media time of its first frame"),
+    ("last_ms", LONG, "the largest media time"),
+    *[(name, STRING, "of its first such frame") for name in _CODECS],
+    ("video_frames", LONG, "without sequence headers"),
+    ("audio_frames", LONG, "without sequence headers"),
+    ("keyframes", list_of(media_ms=LONG, byte_offset=LONG), "in any order"),
+    *[(name, LONG, "of all frames, in any order") for name in _DIGESTS],
 )
 
 
 def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
+    return of_contents(events, contents_of(stream_tags))
+
+
+def of_contents(events: DataFrame, contents: DataFrame) -> DataFrame:
     told = events.where("type in ('recording_opened', 'recording_closed')")
     is_closed = F.col("type") == "recording_closed"
     files = told.groupBy("node", "stream", "stream_id", "path").agg(
@@ -48,31 +73,57 @@ def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
         F.max("tags_total").alias("tags"),
         F.max("duration_ms").alias("duration_ms"),
     )
-    rows = files.join(_contents(stream_tags), on=["node", "stream_id", "path"], how="left")
+    rows = files.join(_added_up(contents), on=["node", "stream_id", "path"], how="left")
     return select_as(rows, SCHEMA)
 
 
-def _contents(stream_tags: DataFrame) -> DataFrame:
-    """By the path that the server gave the file."""
-    counts = stream_tags.groupBy("node", "stream_id", "path", "named").agg(F.count(F.lit(1)).alias("found_tags"))
+def contents_of(stream_tags: DataFrame) -> DataFrame:
+    """What is in each file, or in each `piece` of it, in a form that adds up."""
+    counts = stream_tags.groupBy(*_PIECE, "named").agg(
+        F.count(F.lit(1)).alias("found_tags"), F.min("byte_offset").alias("byte_offset")
+    )
     frames = timeline.with_media_time(stream_tags)
-    first_ms = F.first("media_ms").over(Window.partitionBy("node", "stream_id", "path").orderBy("byte_offset"))
-    frames = frames.withColumn("from_start_ms", F.col("media_ms") - first_ms)
     is_video = F.col("kind") == "video"
-    index = F.struct(F.col("byte_offset"), F.col("from_start_ms").alias("media_ms"))
     content = F.struct("byte_offset", "kind", "timestamp_ms", "payload_digest")
-    facts = frames.groupBy("node", "stream_id", "path").agg(
-        F.max("from_start_ms").alias("found_duration_ms"),
+    facts = frames.groupBy(*_PIECE).agg(
+        F.min_by("media_ms", "byte_offset").alias("first_ms"),
+        F.max("media_ms").alias("last_ms"),
         F.min_by("codec", F.when(is_video, F.col("byte_offset"))).alias("video_codec"),
         F.min_by("codec", F.when(~is_video, F.col("byte_offset"))).alias("audio_codec"),
         F.count_if(is_video).alias("video_frames"),
         F.count_if(~is_video).alias("audio_frames"),
-        F.array_sort(F.collect_list(F.when(F.col("is_keyframe"), index))).alias("by_offset"),
-        F.lower(F.hex(F.xxhash64(F.array_sort(F.collect_list(content))))).alias("digest"),
+        F.collect_list(F.when(F.col("is_keyframe"), F.struct("media_ms", "byte_offset"))).alias("keyframes"),
+        # The place of each is in it, so the order counts, and adding them up needs none.
+        *[F.bit_xor(F.xxhash64(F.lit(seed), content)).alias(name) for seed, name in enumerate(_DIGESTS)],
     )
-    keyframes = F.transform("by_offset", lambda one: F.struct(one["media_ms"], one["byte_offset"]))
+    return select_as(counts.join(facts, on=list(_PIECE), how="left"), CONTENTS)
+
+
+def _added_up(contents: DataFrame) -> DataFrame:
+    """By the path that the server gave the file."""
+    first = F.when(F.col("first_ms").isNotNull(), F.col("byte_offset"))
+    files = contents.groupBy("node", "stream_id", "path", "named").agg(
+        F.sum("found_tags").alias("found_tags"),
+        F.min_by("first_ms", first).alias("first_ms"),
+        F.max("last_ms").alias("last_ms"),
+        *[F.min_by(name, F.when(F.col(name).isNotNull(), F.col("byte_offset"))).alias(name) for name in _CODECS],
+        *[F.sum(name).alias(name) for name in ("video_frames", "audio_frames")],
+        F.flatten(F.collect_list("keyframes")).alias("keyframes"),
+        *[F.bit_xor(name).alias(name) for name in _DIGESTS],
+    )
+    by_offset = F.array_sort(F.transform("keyframes", lambda one: F.struct(one["byte_offset"], one["media_ms"])))
+    index = F.transform(
+        by_offset, lambda one: F.struct((one["media_ms"] - F.col("first_ms")).alias("media_ms"), one["byte_offset"])
+    )
+    # A file without a frame has nothing to tell.
     return (
-        facts.withColumn("keyframes", keyframes)
-        .join(counts, on=["node", "stream_id", "path"], how="inner")
+        files.where(F.col("first_ms").isNotNull())
+        .withColumns(
+            {
+                "found_duration_ms": F.col("last_ms") - F.col("first_ms"),
+                "keyframes": index,
+                "digest": F.lower(F.concat(*[F.lpad(F.hex(name), 16, "0") for name in _DIGESTS])),
+            }
+        )
         .withColumnsRenamed({"path": "found_path", "named": "path"})
     )

@@ -41,12 +41,25 @@ SCHEMA = table(
     ("drift_ms", LONG, "covered_ms less media_ms: wall time that brought no media; null for media"),
 )
 
+ADDED = ("messages", "video_bytes", "audio_bytes", "frames", "keyframes", "backward_steps", "jumps")
+LARGEST = ("last_ms", "keyframe_interval_max_ms", "max_gap_ms")
+SUMS = table(
+    ("node", STRING, "as in the table"),
+    ("stream", STRING, "the same"),
+    ("stream_id", STRING, "the same"),
+    ("of_s", INTEGER, "the stretch's length"),
+    ("start_ms", LONG, "media time"),
+    *[(name, LONG, "to be added up") for name in ADDED],
+    *[(name, LONG, "of which the largest counts") for name in LARGEST],
+    ("av_skew_ms", LONG, "of which that furthest from 0 counts"),
+)
+
 _KEYS = ("node", "stream", "stream_id")
 _WINDOW = (*_KEYS, "window_s", "start_ms")
 
 
 def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
-    return by_arrival(events).unionByName(by_media_time(stream_tags))
+    return by_arrival(events).unionByName(by_media_time(sums_of(stream_tags)))
 
 
 def by_arrival(events: DataFrame) -> DataFrame:
@@ -92,7 +105,8 @@ def by_arrival(events: DataFrame) -> DataFrame:
     return _finished(rows, "wall", at(F.col("start_ms")))
 
 
-def by_media_time(stream_tags: DataFrame) -> DataFrame:
+def sums_of(stream_tags: DataFrame) -> DataFrame:
+    """By seconds of media time: a second is a row where there were a hundred. Everything in it adds up."""
     frames = timeline.with_media_time(stream_tags)
     order = Window.partitionBy(*_KEYS).orderBy("opened_seq", "path", "byte_offset")
     track = Window.partitionBy(*_KEYS, "kind").orderBy("opened_seq", "path", "byte_offset")
@@ -111,9 +125,6 @@ def by_media_time(stream_tags: DataFrame) -> DataFrame:
             "audio_bytes": F.when(is_video, 0).otherwise(F.col("size_bytes")),
         }
     )
-    sums = ("messages", "video_bytes", "audio_bytes", "frames", "keyframes", "backward_steps", "jumps")
-    largest = ("last_ms", "keyframe_interval_max_ms", "max_gap_ms")
-    # By seconds first: a second is a row where there were a hundred, and every measure adds up.
     seconds = (
         frames.withColumn("start_ms", F.floor(F.col("media_ms") / 1000) * 1000)
         .groupBy(*_KEYS, "start_ms")
@@ -131,12 +142,18 @@ def by_media_time(stream_tags: DataFrame) -> DataFrame:
             F.sum(F.col("is_jump").cast("long")).alias("jumps"),
         )
     )
+    return select_as(seconds.withColumn("of_s", F.lit(1)), SUMS)
+
+
+def by_media_time(sums: DataFrame) -> DataFrame:
+    """From seconds, or from minutes, which make longer windows only: their own is known already."""
     rows = (
-        _in_windows(seconds, F.col("start_ms"))
+        _in_windows(sums, F.col("start_ms"))
+        .where("of_s = 1 or window_s > of_s")
         .groupBy(*_WINDOW)
         .agg(
-            *[F.sum(name).alias(name) for name in sums],
-            *[F.max(name).alias(name) for name in largest],
+            *[F.sum(name).alias(name) for name in ADDED],
+            *[F.max(name).alias(name) for name in LARGEST],
             _furthest_from_zero("av_skew_ms"),
         )
     )

@@ -43,7 +43,9 @@ def of_streams(events: DataFrame, tags: DataFrame) -> DataFrame:
         F.count_distinct("node", "stream_id").alias("claims"),
         *[F.min(name).alias(name) for name in _OF_FILE],
     )
-    return tags.drop("stream").join(owned.where("claims = 1").drop("claims"), on="path", how="inner")
+    of_streams = tags.drop("stream").join(owned.where("claims = 1").drop("claims"), on="path", how="inner")
+    # Where these are not all of a stream's tags: the media time of the first, and which piece it is. See `jobs.heads`.
+    return of_streams.withColumns({"base_ms": F.lit(None).cast("long"), "piece": F.lit(0)})
 
 
 def frames_of(stream_tags: DataFrame) -> DataFrame:
@@ -60,7 +62,7 @@ def with_media_time(stream_tags: DataFrame) -> DataFrame:
     steps = steps.withColumn("is_jump", F.abs("step_ms") > JUMP_MS)
     counted_ms = F.when(F.col("is_jump"), 0).otherwise(F.col("step_ms"))
     until_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return steps.withColumn("media_ms", F.sum(counted_ms).over(until_here))
+    return steps.withColumn("media_ms", F.coalesce("base_ms", F.lit(0)) + F.sum(counted_ms).over(until_here))
 
 
 def with_log_position(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
