@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.stores.lease import LOST_S, TAKEN_OVER_S, Lease, is_held
-from headrace.pipeline.stores.store import Entry
+from headrace.pipeline.stores.store import Entry, Note, parse_note
 
 
 class World:
@@ -38,14 +39,14 @@ class World:
             if name.startswith(folder)
         ]
 
-    def read_text(self, name: str) -> str | None:
+    def read_note(self, name: str) -> Note | None:
         self._step()
         found = self.files.get(name)
-        return None if found is None else found[0]
+        return None if found is None else parse_note(found[0].encode())
 
-    def put_text(self, name: str, text: str) -> None:
+    def put_note(self, name: str, content: Note) -> None:
         self._step()
-        self.files[name] = (text, self.now_s)
+        self.files[name] = (json.dumps(content), self.now_s)
 
     def remove(self, name: str) -> None:
         self._step()

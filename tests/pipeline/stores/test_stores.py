@@ -11,7 +11,7 @@ import pytest
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.stores import lease, objects
-from headrace.pipeline.stores.store import Store
+from headrace.pipeline.stores.store import Note, Store
 from tests.helpers.waiting import eventually
 from tests.pipeline.stores.places import EVERYWHERE, HDFS, REMOTE, Fuse, Killed, Place, kill_at, place_of
 
@@ -42,7 +42,7 @@ def write_as_spark_does(store: Store, *values: int) -> str:
     written = "_tmp/written"
     for number, value in enumerate(values):
         store.write_rows(numbers(value), f"{written}/part-{number:05d}-x.snappy.parquet")
-    store.write_text(f"{written}/_SUCCESS", "")
+    store.write_note(f"{written}/_SUCCESS", {})
     return written
 
 
@@ -87,11 +87,34 @@ def test_a_file_is_replaced_and_deleted(place: Place) -> None:
 
 def test_notes_are_written_and_read(place: Place) -> None:
     store = prepared(place)
-    assert store.read_text("_note.json") is None
-    for text in ("{}", '{"é": 1}'):
-        store.write_text("_note.json", text)
-        assert store.read_text("_note.json") == text
+    assert store.read_note("_note.json") is None
+    for note in ({}, {"é": [1]}):
+        store.write_note("_note.json", note)
+        assert store.read_note("_note.json") == note
+    with pytest.raises(ValueError, match=r"codec can't decode|Expecting value"):
+        store.read_note(f"{TABLE}/schema.parquet")
     assert [entry.name for entry in store.entries("nowhere")] == []
+
+
+@pytest.mark.parametrize("place", REMOTE, indirect=True)
+def test_a_note_is_read_whole_while_it_is_replaced(place: Place) -> None:
+    store, notes, read = prepared(place), [{"a": "x" * 10}, {"b": "y" * 1000}], list[Note | None]()
+    store.write_note("_note.json", notes[0])
+    is_written = threading.Event()
+
+    def write() -> None:
+        writer = place.store()
+        for _ in range(15):
+            for note in notes:
+                writer.write_note("_note.json", note)
+        is_written.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    while not is_written.is_set():
+        read.append(store.read_note("_note.json"))
+    thread.join(60)
+    assert all(note in notes for note in read)
 
 
 def test_what_is_temporary_is_gone_afterwards(place: Place) -> None:
@@ -320,7 +343,7 @@ def test_a_job_that_was_silent_too_long_writes_nothing_any_more(place: Place, mo
             lambda: store.move_part(written, TABLE, "p3"),
             lambda: store.put_file(numbers(2), f"{TABLE}/x.parquet"),
             lambda: store.move_file(f"{written}/part-00000-x.snappy.parquet", f"{TABLE}/x.parquet"),
-            lambda: store.write_text("_note.json", "{}"),
+            lambda: store.write_note("_note.json", {}),
             lambda: store.delete(f"{TABLE}/schema.parquet"),
         ]
         for write in writes:
@@ -345,6 +368,6 @@ def test_nobody_there_is_one_line_without_a_key() -> None:
 def test_what_a_name_node_refuses_is_one_line(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     store = prepared(place_of("hdfs", request, tmp_path))
     with pytest.raises(OSError, match=r"^[^\n]*file[^\n]*$|^[^\n]*not a directory[^\n]*$") as refused:
-        store.write_text(f"{TABLE}/schema.parquet/below", "a file is no directory")
+        store.write_note(f"{TABLE}/schema.parquet/below", {"a file": "is no directory"})
     assert "\tat " not in str(refused.value)
     assert "RPCError" not in str(refused.value)

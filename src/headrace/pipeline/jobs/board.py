@@ -5,7 +5,6 @@ Owns the file. Nothing depends on it: a job whose board cannot be written goes o
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -13,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.stores.store import Store
@@ -119,13 +117,13 @@ class Board:
             self._status.updated_at = now_s
             # A lake that is lost is told by whoever writes rows.
             with suppress(OSError, PipelineError):
-                self._store.write_text(FILE, json.dumps(asdict(self._status)), is_durable=False)
+                self._store.write_note(FILE, asdict(self._status), is_durable=False)
 
 
 def read_status(store: Store) -> Status | None:
     """What the newest job has noted; None if there is nothing to be read."""
     try:
-        told: dict[str, Any] = json.loads(store.read_text(FILE) or "")
+        told = store.read_note(FILE) or {}
         return Status(
             **{
                 **told,

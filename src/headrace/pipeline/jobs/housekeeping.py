@@ -8,7 +8,6 @@ Owns that conversation. What compaction does is `compact`.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import uuid
@@ -126,11 +125,10 @@ def _wanted(asked: dict[str, Any]) -> Retention:
 
 def _read(store: Store, name: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(store.read_text(name) or "")
+        return store.read_note(name)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def _write(store: Store, name: str, content: dict[str, Any]) -> None:
-    store.write_text(name, json.dumps(content), is_durable=False)
+    store.write_note(name, content, is_durable=False)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -65,6 +66,7 @@ class Lake:
         self._notes: dict[str, set[str]] = {}
         self._notes_lock = threading.Lock()
         self._settled: dict[str, int] | None = None
+        self._replacing = {table: threading.Lock() for table in DERIVED}
 
     @property
     def address(self) -> str:
@@ -171,36 +173,45 @@ class Lake:
     def replace_units(self, table: str, rows: DataFrame | pa.Table, files: Iterable[str]) -> None:
         """Put rows in the place of those that these units' files had before."""
         directory = table_directory(table)
-        if isinstance(rows, DataFrame):
-            written = self._write_units(rows, directory)
-        else:
-            written = self._write_few_units(rows, directory)
-        for name in set(files) - written:
-            self.store.delete(f"{directory}/{name}.parquet")
+        write = self._write_units if isinstance(rows, DataFrame) else self._write_few_units
+        written = write(rows, table)
+        with self._replacing[table]:
+            for name in set(files) - written:
+                self.store.delete(f"{directory}/{name}.parquet")
         self.on_replaced(table)
 
-    def _write_units(self, rows: DataFrame, directory: str) -> set[str]:
+    def read_rows(self, table: str, columns: list[str], where: pc.Expression) -> pa.Table:
+        """Of all streams in a table of silver or gold. Nobody replaces a file of it meanwhile.
+
+        A disk keeps what is open until it is closed. An object store does not: the rest would be of another file.
+        """
+        with self._replacing[table]:
+            return self.dataset(table).to_table(columns=columns, filter=where)
+
+    def _write_units(self, rows: DataFrame, table: str) -> set[str]:
         """A file for each unit, by the executors; the names of the units that have one."""
         keyed = rows.withColumn("_unit", _file_column())
         names = set()
         with self.store.temporary() as written:
             keyed.repartition("_unit").write.partitionBy("_unit").parquet(self.store.spark_path(written))
-            for entry in self.store.entries(written, is_recursive=True):
-                folder, _, file = entry.name.rpartition("/")
-                if folder and file.endswith(".parquet"):
-                    name = folder.partition("=")[2]
-                    self.store.move_file(f"{written}/{entry.name}", f"{directory}/{name}.parquet")
-                    names.add(name)
+            with self._replacing[table]:
+                for entry in self.store.entries(written, is_recursive=True):
+                    folder, _, file = entry.name.rpartition("/")
+                    if folder and file.endswith(".parquet"):
+                        name = folder.partition("=")[2]
+                        self.store.move_file(f"{written}/{entry.name}", f"{table_directory(table)}/{name}.parquet")
+                        names.add(name)
         return names
 
-    def _write_few_units(self, rows: pa.Table, directory: str) -> set[str]:
+    def _write_few_units(self, rows: pa.Table, table: str) -> set[str]:
         """The same of rows that are here already."""
         keys = ("node", "stream_id", "stream")
         places: dict[Unit, list[int]] = {}
         for place, (node, stream_id, stream) in enumerate(zip(*(rows[key].to_pylist() for key in keys), strict=True)):
             places.setdefault(Unit.of(node, stream_id, stream), []).append(place)
-        for unit, own in places.items():
-            self.store.put_file(rows.take(own), f"{directory}/{file_of(unit)}.parquet")
+        with self._replacing[table]:
+            for unit, own in places.items():
+                self.store.put_file(rows.take(own), f"{table_directory(table)}/{file_of(unit)}.parquet")
         return {file_of(unit) for unit in places}
 
     def files(self, table: str) -> list[Entry]:
@@ -349,12 +360,10 @@ class Lake:
             raise PipelineError("LAKE_VERSION", path=self.address, what=what, found=found, expected=expected)
 
     def _read_json(self, name: str) -> dict[str, Any]:
-        text = self.store.read_text(name)
-        content: dict[str, Any] = {} if text is None else json.loads(text)
-        return content
+        return self.store.read_note(name) or {}
 
     def _write_json(self, name: str, content: dict[str, Any]) -> None:
-        self.store.write_text(name, json.dumps(content))
+        self.store.write_note(name, content)
 
 
 @contextmanager

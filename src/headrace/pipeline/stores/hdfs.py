@@ -22,7 +22,7 @@ import pyarrow as pa
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.filesystems import connect
 from headrace.pipeline.stores.remote import RemoteStore
-from headrace.pipeline.stores.store import TEMPORARY, Entry
+from headrace.pipeline.stores.store import TEMPORARY, Entry, Note
 
 _SWAP_FILE, _ASIDE = "_swap.json", "_aside"
 _REACH_DEADLINE_S = 10.0
@@ -50,9 +50,9 @@ class HdfsStore(RemoteStore):
 
     # Reading ------------------------------------------------------------------------------------------------------
 
-    def read_text(self, name: str) -> str | None:
+    def _read_bytes(self, name: str) -> bytes:
         with _told():
-            return super().read_text(name)
+            return super()._read_bytes(name)
 
     def entries(self, directory: str, *, is_recursive: bool = False) -> list[Entry]:
         path = self._path(directory)
@@ -75,9 +75,9 @@ class HdfsStore(RemoteStore):
         with _told():
             super()._put_bytes(file, content)
 
-    def put_text(self, name: str, text: str) -> None:
+    def put_note(self, name: str, content: Note) -> None:
         unfinished = f"{name}.new"
-        self._put_bytes(unfinished, text.encode())
+        self._put_bytes(unfinished, json.dumps(content).encode())
         self._client.rename(self._path(unfinished), self._path(name), True)
 
     def remove(self, name: str) -> None:
@@ -112,7 +112,7 @@ class HdfsStore(RemoteStore):
     # Merging ------------------------------------------------------------------------------------------------------
 
     def swap(self, directory: str, gone: Collection[str], fresh: str) -> None:
-        self.write_text(_SWAP_FILE, json.dumps({"directory": directory, "gone": sorted(gone), "fresh": fresh}))
+        self.write_note(_SWAP_FILE, {"directory": directory, "gone": sorted(gone), "fresh": fresh})
         self._put_aside(directory)
         self._finish_swap(directory, gone, fresh)
         self._forget(directory)
@@ -132,9 +132,8 @@ class HdfsStore(RemoteStore):
         self.remove(_SWAP_FILE)
 
     def _mend(self) -> None:
-        text = self.read_text(_SWAP_FILE)
-        if text is not None:
-            told = json.loads(text)
+        told = self.read_note(_SWAP_FILE)
+        if told is not None:
             # Not put aside yet, or back in its place: nothing has changed, or everything.
             if self.entry(f"{_ASIDE}/{told['directory']}") is not None:
                 self._finish_swap(**told)

@@ -13,7 +13,6 @@ before and reaches the store only after that time.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import socket
@@ -21,11 +20,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from uuid import uuid4
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.stores.store import Entry
+from headrace.pipeline.stores.store import Entry, Note
 
 TAKEN_OVER_S = 60.0
 LOST_S = 45.0
@@ -42,9 +41,9 @@ class Flags(Protocol):
 
     def entries(self, directory: str) -> list[Entry]: ...
 
-    def read_text(self, name: str) -> str | None: ...
+    def read_note(self, name: str) -> Note | None: ...
 
-    def put_text(self, name: str, text: str) -> None:
+    def put_note(self, name: str, content: Note) -> None:
         """In one step, and whoever holds the lake."""
 
     def remove(self, name: str) -> None: ...
@@ -94,7 +93,7 @@ class Lease:
     def _ask(self) -> _Other | None:
         """None if it is ours."""
         self._renewed_s = self._clock()
-        self._flags.put_text(self._name, self._text(_ASKING))
+        self._flags.put_note(self._name, self._note(_ASKING))
         is_ours = False
         try:
             others = self._others()
@@ -121,7 +120,7 @@ class Lease:
         """Raises OSError if the store does not answer, PipelineError if it is too late."""
         self.require()
         began_s = self._clock()
-        self._flags.put_text(self._name, self._text(_HOLDING))
+        self._flags.put_note(self._name, self._note(_HOLDING))
         self.require()  # a write that took so long may have come after another one took the lake
         self._renewed_s = began_s
 
@@ -141,8 +140,8 @@ class Lease:
             except PipelineError:
                 return  # told to whoever writes next
 
-    def _text(self, state: str) -> str:
-        return json.dumps({"holder": self._holder, "state": state})
+    def _note(self, state: str) -> Note:
+        return {"holder": self._holder, "state": state}
 
     def _others(self) -> list[_Other]:
         """Those that live. What the dead have left is removed: the store's own clock says how old it is."""
@@ -171,10 +170,10 @@ def _flags_in(flags: Flags) -> list[Entry]:
     return [entry for entry in flags.entries(_FOLDER) if entry.name.endswith(_SUFFIX)]
 
 
-def _read(flags: Flags, name: str) -> dict[str, Any]:
+def _read(flags: Flags, name: str) -> Note:
     unknown = {"state": _HOLDING, "holder": "another job"}
     try:
-        return {**unknown, **json.loads(flags.read_text(f"{_FOLDER}/{name}") or "{}")}
+        return {**unknown, **(flags.read_note(f"{_FOLDER}/{name}") or {})}
     except ValueError:
         return unknown
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Collection, Iterator
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.stores.exchange import aside_directory, exchange, mend
-from headrace.pipeline.stores.store import TEMPORARY, Entry, Store
+from headrace.pipeline.stores.store import TEMPORARY, Entry, Note, Store, parse_note
 
 _LOCK_FILE = "_lock"
 _SPARK_MARKS = ("_SUCCESS", "._SUCCESS.crc")
@@ -108,18 +109,18 @@ class LocalStore(Store):
     def metadata(self, file: str) -> pq.FileMetaData:
         return pq.read_metadata(self._root / file)
 
-    def read_text(self, name: str) -> str | None:
+    def read_note(self, name: str) -> Note | None:
         try:
-            return (self._root / name).read_text("utf-8")
+            return parse_note((self._root / name).read_bytes())
         except FileNotFoundError:
             return None
 
     # Writing ------------------------------------------------------------------------------------------------------
 
-    def write_text(self, name: str, text: str, *, is_durable: bool = True) -> None:
+    def write_note(self, name: str, content: Note, *, is_durable: bool = True) -> None:
         unfinished = self._root / f"{name}.{os.getpid()}.new"
         with unfinished.open("w", encoding="utf-8") as file:
-            file.write(text)
+            json.dump(content, file)
             if is_durable:
                 file.flush()
                 os.fsync(file.fileno())

@@ -15,7 +15,6 @@ import json
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from uuid import uuid4
 
@@ -25,7 +24,7 @@ import pyarrow.fs as pafs
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.filesystems import connect
 from headrace.pipeline.stores.remote import RemoteStore
-from headrace.pipeline.stores.store import ROWS_FILE, TEMPORARY, Entry
+from headrace.pipeline.stores.store import ROWS_FILE, TEMPORARY, Entry, Note
 
 _INTENTS = "_intents"
 # The store itself copies up to 5 GB at once. What is longer goes through this machine.
@@ -81,8 +80,8 @@ class ObjectStore(RemoteStore):
 
     # Writing ------------------------------------------------------------------------------------------------------
 
-    def put_text(self, name: str, text: str) -> None:
-        self._put_bytes(name, text.encode())
+    def put_note(self, name: str, content: Note) -> None:
+        self._put_bytes(name, json.dumps(content).encode())
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
@@ -107,7 +106,7 @@ class ObjectStore(RemoteStore):
 
     def move_part(self, written: str, directory: str, part: str) -> None:
         files = sorted(entry for entry in self.entries(written) if entry.name.endswith(".parquet"))
-        told = {
+        told: Note = {
             "part": f"{directory}/{part}",
             "files": [
                 {
@@ -119,16 +118,16 @@ class ObjectStore(RemoteStore):
             ],
         }
         intent = f"{_INTENTS}/{uuid4().hex}.json"
-        self.write_text(intent, json.dumps(told))
+        self.write_note(intent, told)
         self._bring(told)
         self.remove(intent)
-        self._remember(directory, part, [file["to"] for file in told["files"]])  # type: ignore[index]
+        self._remember(directory, part, [file["to"] for file in told["files"]])
 
     def move_file(self, written: str, file: str) -> None:
         self._require_held()
         self._copy(written, file)
 
-    def _bring(self, told: dict[str, Any]) -> bool:
+    def _bring(self, told: Note) -> bool:
         """All files of a part to their place; False if some are not to be had any more."""
         for file in told["files"]:
             source, place = self.entry(file["from"]), self.entry(file["to"])
@@ -161,9 +160,8 @@ class ObjectStore(RemoteStore):
 
     def _mend(self) -> None:
         for entry in self.entries(_INTENTS):
-            text = self.read_text(f"{_INTENTS}/{entry.name}")
-            if entry.name.endswith(".json") and text is not None:
-                told = json.loads(text)
+            told = self.read_note(f"{_INTENTS}/{entry.name}") if entry.name.endswith(".json") else None
+            if told is not None:
                 if not self._bring(told):
                     self.delete_directory(told["part"])
                 self.remove(f"{_INTENTS}/{entry.name}")

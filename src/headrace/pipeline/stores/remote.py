@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.stores.lease import Lease, is_held
-from headrace.pipeline.stores.store import Store
+from headrace.pipeline.stores.store import Note, Store, parse_note
 
 _MAX_REASON = 300
+_READS = 5
 
 
 class RemoteStore(Store):
@@ -133,22 +134,32 @@ class RemoteStore(Store):
     def metadata(self, file: str) -> pq.FileMetaData:
         return pq.read_metadata(self._path(file), filesystem=self._filesystem)
 
-    def read_text(self, name: str) -> str | None:
-        try:
-            with self._filesystem.open_input_stream(self._path(name)) as file:
-                content: bytes = file.readall()
-        except FileNotFoundError:
-            return None
-        return content.decode()
+    def read_note(self, name: str) -> Note | None:
+        for is_last in (*[False] * (_READS - 1), True):
+            try:
+                return parse_note(self._read_bytes(name))
+            except FileNotFoundError:
+                return None
+            except (OSError, ValueError):
+                # pyarrow asks how long an object is, then for so many bytes. Between the two it may be replaced, and
+                # what comes is an error, the beginning of the new one, or that and some bytes of nobody.
+                if is_last:
+                    raise
+        return None
+
+    def _read_bytes(self, name: str) -> bytes:
+        with self._filesystem.open_input_stream(self._path(name)) as file:
+            content: bytes = file.readall()
+        return content
 
     # Writing ------------------------------------------------------------------------------------------------------
 
-    def write_text(self, name: str, text: str, *, is_durable: bool = True) -> None:
+    def write_note(self, name: str, content: Note, *, is_durable: bool = True) -> None:
         self._require_held()
-        self.put_text(name, text)
+        self.put_note(name, content)
 
     @abstractmethod
-    def put_text(self, name: str, text: str) -> None:
+    def put_note(self, name: str, content: Note) -> None:
         """In one step, and whoever holds the lake: the lease's own way."""
 
     def delete(self, name: str) -> None:

@@ -6,11 +6,12 @@ knows directories of parts (directories that come whole and never change) and of
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ import pyarrow.parquet as pq
 
 TEMPORARY = "_tmp"
 ROWS_FILE = "few.parquet"  # of a part that was written by us, not by Spark
+
+Note = dict[str, Any]  # what is kept as a small file of JSON
 
 
 class Entry(NamedTuple):
@@ -29,6 +32,14 @@ class Entry(NamedTuple):
     size_bytes: int
     changed_s: float
     version: tuple[int, ...]  # another one whenever somebody has written it anew
+
+
+def parse_note(content: bytes) -> Note:
+    """Raises ValueError if it is none."""
+    found = json.loads(content.decode())
+    if not isinstance(found, dict):
+        raise ValueError(f"found {type(found).__name__}, expected an object")
+    return found
 
 
 class Store(ABC):
@@ -95,12 +106,13 @@ class Store(ABC):
         """Raises FileNotFoundError."""
 
     @abstractmethod
-    def read_text(self, name: str) -> str | None: ...
+    def read_note(self, name: str) -> Note | None:
+        """As it was written, also while somebody replaces it. Raises ValueError if it is none."""
 
     # Writing ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def write_text(self, name: str, text: str, *, is_durable: bool = True) -> None:
+    def write_note(self, name: str, content: Note, *, is_durable: bool = True) -> None:
         """In one step."""
 
     @abstractmethod
