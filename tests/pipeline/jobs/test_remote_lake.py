@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace import cli
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.jobs import batch, status, streaming, units
+from headrace.pipeline.jobs import batch, status, streaming
 from headrace.pipeline.jobs.board import Board
 from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.jobs.lake import Lake, open_lake
@@ -39,6 +40,10 @@ def add_plays(lake: Lake, part: str, *seqs: int) -> None:
 def sessions(lake: Lake, *stream_ids: str) -> pa.Table:
     rows = [{"node": "n1", "stream": "live/show", "stream_id": stream_id} for stream_id in stream_ids]
     return pa.Table.from_pylist(rows, schema=lake.arrow_schema("sessions"))
+
+
+def events_schema() -> pa.Schema:
+    return to_arrow_schema(TABLES["events"].schema, timezone="UTC")
 
 
 def seqs(place: Place) -> list[int]:
@@ -134,45 +139,65 @@ def tables(place: Place) -> dict[str, list[str]]:
 
 
 @pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_executors_write_parts_and_streams_files_on_hdfs(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    place = place_of("hdfs", request, tmp_path)
+    rows = pa.Table.from_pylist([event("play_started", seq, seq) for seq in range(5)], schema=events_schema())
+    with open_lake(place.address, "a test") as lake:
+        lake.connect_spark(spark)
+        played = spark.createDataFrame(rows).repartition(2)
+        assert lake.add_part("events", "p1", played) == 5
+        assert lake.add_part("events", "p1", played) == 0, "a batch that is done again"
+        assert lake.add_part("events", "p2", played.where("seq > 99")) == 0
+        assert lake.parts("events") == ["p1"]
+        assert sorted(row.seq for row in lake.read(spark, "events").collect()) == list(range(5))
+        units = [file_of(Unit("n1", stream_id, None)) for stream_id in ("a", "b", "c")]
+        lake.replace_units("sessions", sessions(lake, "c"), units)
+        lake.replace_units("sessions", spark.createDataFrame(sessions(lake, "a", "b", "b")), units)
+        assert lake.store.entries("_tmp") == []
+    assert seqs(place) == list(range(5))
+    assert place.read("silver/sessions", "stream_id") == ["a", "b", "b"]
+    names = {entry.name for entry in place.store().entries("silver/sessions")}
+    assert names == {"schema.parquet", *(f"{unit}.parquet" for unit in units[:2])}
+
+
+@pytest.mark.spark
 @pytest.mark.timeout(600)
 @pytest.mark.xdist_group("spark")
 def test_on_hdfs_batch_and_stream_give_the_tables_that_they_give_on_a_disk(
-    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     data, rec = tmp_path / "data", tmp_path / "rec-n1"
     rec.mkdir()
     flv = rec / "live_show_20270115_080000.flv"
     events, tags = some_stream("n1", "n1.b.1", 1), recording(40)
-    on_disk = place_of("local", request, tmp_path)
-    streamed, batched = (place_of("hdfs", request, tmp_path) for _ in range(2))
+    on_disk, elsewhere = (place_of(kind, request, tmp_path) for kind in ("local", "hdfs"))
 
-    def run_once(place: Place) -> None:
-        with open_lake(place.address, "test") as lake:
-            lake.connect_spark(spark)
+    def run_once() -> None:
+        with open_lake(elsewhere.address, "test") as lake:
             streaming.run(spark, lake, [data], [rec], lambda line: None, is_once=True)
 
     def run_batch(place: Place) -> None:
         with open_lake(place.address, "test") as lake:
             batch.run(spark, lake, [data], [rec], batch.Range(), lambda line: None)
 
-    # Followed in two runs: the second goes on from the checkpoint, which lies on HDFS too.
     write_events(data, "a", events[8:])
     flv.write_bytes(HEADER + b"".join(tags[:20]))
-    run_once(streamed)
+    run_once()
     write_events(data, "b", [*events[:8], *events[8:10]])
     (data / "events" / "date=2027-01-15" / "hour=08" / "c.jsonl").write_text("no event\n")
     with flv.open("ab") as file:
         file.write(b"".join(tags[20:]))
-    run_once(streamed)
+    run_batch(elsewhere)
     run_batch(on_disk)
     expected = tables(on_disk)
-    assert all(expected[table] for table in TABLES if table != "relay_audit")
-    assert tables(streamed) == expected
-    # So many events that the executors write the tables.
-    monkeypatch.setattr(units, "MAX_FEW_EVENTS", 0)
-    run_batch(batched)
-    monkeypatch.undo()
-    assert tables(batched) == expected
-    # Once more, on what the other has left: nothing changes.
-    run_batch(streamed)
-    assert tables(streamed) == expected
+    assert all(expected.values())
+    assert tables(elsewhere) == expected
+    # The stream goes on from its checkpoint, which lies on HDFS too, and finds that all of it has been taken in.
+    run_once()
+    assert tables(elsewhere) == expected
+    checkpoints = elsewhere.store().entries("_checkpoints", is_recursive=True)
+    commits = sorted(entry.name.partition("-")[0] for entry in checkpoints if entry.name.endswith("/commits/1"))
+    assert commits == ["events", "problems", "tags"]

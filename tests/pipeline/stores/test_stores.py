@@ -104,7 +104,7 @@ def test_a_note_is_read_whole_while_it_is_replaced(place: Place) -> None:
 
     def write() -> None:
         writer = place.store()
-        for _ in range(15):
+        for _ in range(8):
             for note in notes:
                 writer.write_note("_note.json", note)
         is_written.set()

@@ -16,6 +16,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from headrace.telemetry.events import SCHEMA_VERSION
 _TOLD_FILE, _BUILT_FILE, _SETTLED_FILE = "_told.json", "_built.json", "_settled.json"
 _CHECKPOINTS = "_checkpoints"
 _SCHEMA_FILE = "schema.parquet"
+_REQUESTS = 8  # at once, where each is one over a network
 _MISSING_CLASS = re.compile(r"ClassNotFoundException: Class (org\.apache\.hadoop\.fs\.s3a\.\w+) not found")
 
 
@@ -330,12 +332,17 @@ class Lake:
             self._require("layout", known.get("layout"), LAYOUT_VERSION)
             self._require("event schema version", known.get("events"), SCHEMA_VERSION)
             self._migrate(known["tables"], shapes)
-        for name in TABLES:
-            schema_file = f"{table_directory(name)}/{_SCHEMA_FILE}"
-            self.store.make_directory(table_directory(name))
-            if not known or known["tables"].get(name) != shapes[name] or self.store.entry(schema_file) is None:
-                self.store.put_file(self.arrow_schema(name).empty_table(), schema_file)
+        is_as_before = {name: bool(known) and known["tables"].get(name) == shapes[name] for name in TABLES}
+        with ThreadPoolExecutor(1 if self.store.is_on_this_machine else _REQUESTS) as threads:
+            for work in [threads.submit(self._make_table, name, is_as_before[name]) for name in TABLES]:
+                work.result()
         self._write_json(VERSION_FILE, {"layout": LAYOUT_VERSION, "events": SCHEMA_VERSION, "tables": shapes})
+
+    def _make_table(self, name: str, is_as_before: bool) -> None:
+        schema_file = f"{table_directory(name)}/{_SCHEMA_FILE}"
+        self.store.make_directory(table_directory(name))
+        if not is_as_before or self.store.entry(schema_file) is None:
+            self.store.put_file(self.arrow_schema(name).empty_table(), schema_file)
 
     def _migrate(self, old: dict[str, Any], new: dict[str, Any]) -> None:
         """A new column of bronze is null in old rows; derived tables are built again. Anything else is refused."""
