@@ -9,6 +9,8 @@ from pyspark.sql import SparkSession
 
 from headrace.pipeline.jobs.plans import quick_plans
 from headrace.pipeline.session import make_session
+from tests.pipeline.hdfs import Hdfs, has_maven, start_hdfs
+from tests.pipeline.object_store import ObjectServer, start_object_store
 
 # Against hanging: the first query of a JVM takes five seconds, and twenty times that on a machine with other work.
 SPARK_DEADLINE_S = 400
@@ -36,6 +38,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """Minutes on a busy machine, so one for all tests: those that use it are of the group `spark`."""
+    if not has_maven():
+        pytest.skip("HDFS is fetched by mvn, which is not installed")
+    with start_hdfs(tmp_path_factory.mktemp("hdfs")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    with start_object_store(tmp_path_factory.mktemp("objects")) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

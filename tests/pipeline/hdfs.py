@@ -34,7 +34,7 @@ class Hdfs:
         """A file can be written: there is a data node, and the name node knows it."""
         try:
             self.put("/ready", b"ready")
-        except OSError:
+        except (OSError, RuntimeError):  # nobody, or a name node without data nodes
             return False
         return True
 

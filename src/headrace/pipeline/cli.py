@@ -96,8 +96,8 @@ def _run(options: argparse.Namespace) -> int:
     record_dirs = options.record_dir or [Path("recordings")]
     places = [path.absolute() for path in data_dirs], [path.absolute() for path in record_dirs]
     # The lock first: a second job is told so at once, without waiting for a JVM.
-    with open_lake(_lake_dir(options), f"headrace pipeline {options.job}") as lake:
-        board = Board(lake.root, options.job)
+    with open_lake(_lake(options), f"headrace pipeline {options.job}") as lake:
+        board = Board(lake.store, options.job)
         if options.job == "run" and options.remote is None and is_local(options.master):
             os.nice(_NICE)  # the JVM inherits it: the server beside us has the machine first
         try:
@@ -108,9 +108,12 @@ def _run(options: argparse.Namespace) -> int:
             board.end(str(error))
             raise
         try:
+            lake.connect_spark(spark)
             if not is_in_process(spark):
                 directories = [*places[0], *places[1]]
-                require_executors(spark, lake.working_directory("executors"), directories, say_to_stdout)
+                # Of a lake elsewhere they need no directory: it is Spark that reads and writes there.
+                shared = lake.working_directory("executors") if lake.store.is_on_this_machine else None
+                require_executors(spark, shared, directories, say_to_stdout)
             if options.job == "batch":
                 wanted = batch.Range(options.from_time, options.to_time)
                 with open_progress(say_to_stdout) as progress:
@@ -144,7 +147,7 @@ def _run(options: argparse.Namespace) -> int:
 def _show_status(options: argparse.Namespace) -> int:
     from headrace.pipeline.jobs import status
 
-    report = status.look(_lake_dir(options).absolute())
+    report = status.look(_lake(options))
     text = json.dumps(status.to_json(report)) if options.format == "json" else status.to_text(report)
     sys.stdout.write(f"{text}\n")
     return 0
@@ -154,17 +157,15 @@ def _compact(options: argparse.Namespace) -> int:
     from headrace.pipeline.jobs import housekeeping
     from headrace.pipeline.jobs.report import say_to_stdout
 
-    housekeeping.run(
-        housekeeping.Request(_lake_dir(options).absolute(), Retention(options.keep, options.keep_bronze)), say_to_stdout
-    )
+    housekeeping.run(housekeeping.Request(_lake(options), Retention(options.keep, options.keep_bronze)), say_to_stdout)
     return 0
 
 
 _WITHOUT_SPARK = {"status": _show_status, "compact": _compact}
 
 
-def _lake_dir(options: argparse.Namespace) -> Path:
-    given: Path | None = options.lake
+def _lake(options: argparse.Namespace) -> Path | str:
+    given: Path | str | None = options.lake
     return given or (options.data_dir or [Path("data")])[0] / "lake"
 
 
@@ -225,7 +226,10 @@ def _parser(program: str) -> argparse.ArgumentParser:
             "--data-dir", type=Path, action="append", metavar="DIR", help="the server's, repeatable (default data)"
         )
         job.add_argument(
-            "--lake", type=Path, metavar="DIR", help="where the tables are (default lake in the data directory)"
+            "--lake",
+            type=_place,
+            metavar="PLACE",
+            help="where the tables are: a directory, hdfs://… or s3a://… (default lake in the data directory)",
         )
     for job in (run, batch):
         job.add_argument(
@@ -312,6 +316,10 @@ def _time(text: str) -> datetime:
     except ValueError:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected 2026-01-31 or 2026-01-31T18:00") from None
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+
+
+def _place(text: str) -> Path | str:
+    return text if "://" in text else Path(text)  # a path would lose one of the slashes
 
 
 def _every_s(text: str) -> float | None:

@@ -11,8 +11,7 @@ import re
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -22,7 +21,7 @@ from pyspark.sql.types import StringType
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.probe import PROBE_FILE, Answer, Question, answer, read_answer
 from headrace.pipeline.reasons import host_of, reason_of
-from headrace.pipeline.session import is_connect
+from headrace.pipeline.session import silenced
 
 # The oldest that do, by the names they are imported by. As in pyproject.toml, without what only the driver needs.
 NEEDED = {"pyspark": "4.3", "pyarrow": "19", "numpy": "2", "xxhash": "3.5"}
@@ -36,7 +35,7 @@ _HOSTS = "SELECT DISTINCT java_method('java.net.InetAddress', 'getLocalHost') AS
 
 def require_executors(
     spark: SparkSession,
-    shared: Path,
+    shared: Path | None,
     directories: Sequence[Path],
     say: Callable[[str], None],
     *,
@@ -44,12 +43,13 @@ def require_executors(
 ) -> list[Answer]:
     """What the executors said, one answer for each of their Python processes. Raises PipelineError.
 
-    `shared` is a directory of ours that executors must be able to write to, `directories` those they must read.
+    `shared` is a directory of ours that executors must be able to write to, if any, `directories` those they must read.
     """
-    (shared / PROBE_FILE).touch()
+    if shared is not None:
+        (shared / PROBE_FILE).touch()
     read = [str(path) for path in directories if path.is_dir()]
-    question = Question(tuple(NEEDED), read, str(shared), uuid.uuid4().hex)
-    with _silence(spark):
+    question = Question(tuple(NEEDED), read, None if shared is None else str(shared), uuid.uuid4().hex)
+    with silenced(spark):
         answers = _ask(spark, json.dumps(question._asdict()), say, deadline_s)
     for one in answers:
         require(one, shared)
@@ -107,7 +107,7 @@ def _hosts(spark: SparkSession) -> str:
     return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
 
 
-def require(one: Answer, shared: Path) -> None:
+def require(one: Answer, shared: Path | None) -> None:
     """Raises PipelineError if what one executor said is not what it takes."""
     wrong = {name: one.packages[name] for name in NEEDED if not _is_new_enough(one.packages[name], NEEDED[name])}
     if wrong:
@@ -122,7 +122,7 @@ def require(one: Answer, shared: Path) -> None:
         )
     for path, why in one.unseen.items():
         raise PipelineError("EXECUTOR_PATH", host=one.host, path=path, reason=why)
-    if not (shared / one.mark).exists():
+    if shared is not None and not (shared / one.mark).exists():
         raise PipelineError("EXECUTOR_PATH", host=one.host, path=shared, reason="what it wrote there is not here")
 
 
@@ -142,16 +142,3 @@ def _describe(answers: Sequence[Answer]) -> str:
     # The name of the archive, or of the directory where somebody has installed the package.
     packages = ",".join(sorted({Path(one.headrace).parent.parent.name for one in answers}))
     return f"executors processes={len(answers)} hosts={hosts} python={pythons} headrace={packages}"
-
-
-@contextmanager
-def _silence(spark: SparkSession) -> Iterator[None]:
-    """Spark tells a failure of the tiny job in a hundred lines, and we in one."""
-    if is_connect(spark):  # the server's log is the server's
-        yield
-        return
-    spark.sparkContext.setLogLevel("OFF")
-    try:
-        yield
-    finally:
-        spark.sparkContext.setLogLevel("WARN")  # as log4j2.properties has it

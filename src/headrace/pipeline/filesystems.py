@@ -48,5 +48,7 @@ def _native(uri: str) -> tuple[pafs.FileSystem, str]:
             told: dict[str, Any] = super()._convert_file_status(file_status)
             return {**told, "mtime": told["modification_time"] / 1000}
 
-    filesystem = WithTimes(host=place.hostname, port=place.port)
+    # fsspec empties its cache in every forked child, before that becomes another program, and the client then waits for
+    # threads that no fork takes along, for ever. Spark's JVM is started by a fork.
+    filesystem = WithTimes(host=place.hostname, port=place.port, skip_instance_cache=True)
     return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), place.path or "/"

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from pathlib import Path
 from typing import NamedTuple
-
-from headrace.pipeline.errors import PipelineError
 
 LAYOUT_VERSION = 1  # raised when what lies where changes its meaning
 LAYERS = ("bronze", "silver", "gold")
@@ -33,9 +30,3 @@ def file_of(unit: Unit) -> str:
     identity = [unit.node, unit.stream_id or "", *([unit.stream or ""] if unit.stream_id is None else [])]
     shown = re.sub("[^A-Za-z0-9._-]", "_", unit.stream_id or unit.stream or "")
     return f"{hashlib.sha256(chr(10).join(identity).encode()).hexdigest()[:12]}-{shown[:100]}"
-
-
-def require_lake(root: Path) -> None:
-    """Raises PipelineError where no job has made a lake yet."""
-    if not (root / VERSION_FILE).exists():
-        raise PipelineError("LAKE_NOT_FOUND", path=root, command="`headrace pipeline run` or `batch`")

@@ -27,7 +27,7 @@ _SPREAD_S = 0.2
 class Question(NamedTuple):
     packages: Sequence[str]  # by the name they are imported by
     directories: Sequence[str]  # that are to be read
-    shared: str  # a directory of the driver's, which holds PROBE_FILE, and where executors are to write
+    shared: str | None  # a directory of the driver's, which holds PROBE_FILE, and where executors are to write
     job: str  # whose question it is: a process may be asked by several, one after the other
 
 
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
     headrace: str  # where this package came from
     packages: dict[str, str | None]  # version, "" if it does not tell; None: there is none
     unseen: dict[str, str]  # directories, and why
-    mark: str  # what was written into `shared`
+    mark: str  # what was written into `shared`, if there is one
 
 
 def answer(question: str) -> str:
@@ -52,7 +52,7 @@ def _answer(text: str) -> str:
     time.sleep(_SPREAD_S)
     unseen = {path: why for path in question.directories if (why := _why_not_readable(path))}
     mark = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
-    if why := _why_not_shared(Path(question.shared), mark):
+    if question.shared is not None and (why := _why_not_shared(Path(question.shared), mark)):
         unseen[question.shared] = why
     found = Answer(
         host=socket.gethostname(),

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.archive import PACKAGE, pack_for_this_process
@@ -83,6 +85,39 @@ def is_connect(spark: SparkSession) -> bool:
 def is_in_process(spark: SparkSession) -> bool:
     """Whether everything runs in this process's own JVM, which sees our files as soon as they are written."""
     return not is_connect(spark) and is_local(spark.sparkContext.master or "")
+
+
+def tell_hadoop(spark: SparkSession, conf: Mapping[str, str]) -> None:
+    """Settings of Hadoop's file systems, which may hold keys: a setting of Spark would stand on the JVM's command line.
+
+    What the user has set stays as it is. The server behind Spark Connect has settings of its own.
+    """
+    if is_connect(spark):
+        return
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    given = spark.sparkContext.getConf()
+    for key, value in conf.items():
+        if not given.contains(f"spark.hadoop.{key}"):
+            hadoop.set(key, value)
+
+
+def hadoop_version() -> str:
+    """Of the client that Spark brings: other parts of Hadoop must be of the same."""
+    jars = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    return next((jar.stem.rpartition("-")[2] for jar in jars), "VERSION")
+
+
+@contextmanager
+def silenced(spark: SparkSession) -> Iterator[None]:
+    """For what may fail: Spark tells it in a hundred lines, and we in one."""
+    if is_connect(spark):  # the server's log is the server's
+        yield
+        return
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLogLevel("WARN")  # as log4j2.properties has it
 
 
 def flv_options(spark: SparkSession) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
+from headrace.pipeline.jobs.lake import Lake, table_directory
 from headrace.pipeline.tables.catalog import TABLES
 from tests.pipeline.tables.rows import DESTINATION, T0, event, sample
 
@@ -16,11 +17,11 @@ HOUR_MS = 3_600_000
 
 def write_events(data_dir: Path, name: str, events: list[dict[str, Any]], hour: int = 8) -> None:
     """Like the server: written elsewhere, then renamed into place."""
-    folder = data_dir / "events" / "date=2027-01-15" / f"hour={hour:02d}"
-    folder.mkdir(parents=True, exist_ok=True)
+    hour_dir = data_dir / "events" / "date=2027-01-15" / f"hour={hour:02d}"
+    hour_dir.mkdir(parents=True, exist_ok=True)
     unfinished = data_dir / f"{name}.open"
     unfinished.write_text("".join(json.dumps(one) + "\n" for one in events), "utf-8")
-    unfinished.rename(folder / f"{name}.jsonl")
+    unfinished.rename(hour_dir / f"{name}.jsonl")
 
 
 def some_stream(node: str, stream_id: str, first_seq: int, start_ms: int = 0) -> list[dict[str, Any]]:
@@ -48,6 +49,11 @@ def some_stream(node: str, stream_id: str, first_seq: int, start_ms: int = 0) ->
         one.update(of if one["stream_id"] is not None else {"node": node})
         one.update(seq=first_seq + number, time_ms=one["time_ms"] + start_ms)
     return events
+
+
+def folder(lake: Lake, table: str) -> Path:
+    """Of a table of a lake on a disk."""
+    return Path(lake.store.spark_path(table_directory(table)))
 
 
 def read(lake_dir: Path, table: str) -> list[str]:

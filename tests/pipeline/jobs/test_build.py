@@ -49,8 +49,8 @@ def test_in_steps_or_at_once(spark: SparkSession, tmp_path: Path, recordings: Pa
         add_events(spark, lake, "p1", 0, 8)
         assert rest.build() is None, "what is not told yet is none of its business"
         assert (streams(events), events.build()) == (1, None)
-        assert read(lake.root, "sessions")
-        assert not read(lake.root, "relay_audit")
+        assert read(Path(lake.address), "sessions")
+        assert not read(Path(lake.address), "relay_audit")
         assert streams(rest) == 1
         add_tags(spark, lake, "t1", recordings)
         assert (events.build(), streams(rest)) == (None, 1)

@@ -19,7 +19,6 @@ from headrace import cli
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.jobs import build, housekeeping
 from headrace.pipeline.jobs import compact as compaction
-from headrace.pipeline.jobs import exchange as exchanging
 from headrace.pipeline.jobs.batch import _next_part
 from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.jobs.housekeeping import Housekeeping, Request
@@ -27,9 +26,10 @@ from headrace.pipeline.jobs.lake import Lake, open_lake
 from headrace.pipeline.jobs.parts import EventParts
 from headrace.pipeline.jobs.retention import Retention
 from headrace.pipeline.layout import SETTLED, Unit, file_of
+from headrace.pipeline.stores import exchange as exchanging
 from headrace.pipeline.tables.catalog import TABLES
 from tests.helpers.waiting import eventually
-from tests.pipeline.jobs.logs_on_disk import all_tables
+from tests.pipeline.jobs.logs_on_disk import all_tables, folder
 from tests.pipeline.tables.rows import T0, event
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -38,7 +38,7 @@ SOURCE = "stream-q1-events-"
 
 def add_events(lake: Lake, part: str, *events: dict[str, Any], is_built: bool = True) -> None:
     lake.add_part("events", part, pa.Table.from_pylist(list(events), schema=lake.arrow_schema("events")))
-    os.utime(lake.directory("events") / part, (T0 / 1000, T0 / 1000))
+    os.utime(folder(lake, "events") / part, (T0 / 1000, T0 / 1000))
     if is_built:
         lake.mark_told([part])
         lake.mark_built({"events": [part], "tags": []})
@@ -116,9 +116,9 @@ def test_parts_of_the_last_hour_stay_as_they_are(tmp_path: Path) -> None:
         for number in range(4):
             add_events(lake, f"{SOURCE}{number:09d}", *plays(1, number))
         for number in range(2):
-            os.utime(lake.directory("events") / f"{SOURCE}{number:09d}", (T0 / 1000 - 4000, T0 / 1000 - 4000))
+            os.utime(folder(lake, "events") / f"{SOURCE}{number:09d}", (T0 / 1000 - 4000, T0 / 1000 - 4000))
         for number in (2, 3):
-            os.utime(lake.directory("events") / f"{SOURCE}{number:09d}", (T0 / 1000 - 60, T0 / 1000 - 60))
+            os.utime(folder(lake, "events") / f"{SOURCE}{number:09d}", (T0 / 1000 - 60, T0 / 1000 - 60))
         compact(lake, Retention(), now_ms=T0)
         assert len(lake.parts("events")) == 3
         assert f"{SOURCE}{2:09d}" in lake.parts("events")
@@ -204,7 +204,7 @@ def killed_before_the_step(patch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> None:
         raise Killed
 
-    patch.setattr("headrace.pipeline.jobs.lake.exchange", crash)
+    patch.setattr("headrace.pipeline.stores.local.exchange", crash)
 
 
 def killed_behind_the_step(patch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,7 @@ def killed_behind_the_step(patch: pytest.MonkeyPatch) -> None:
         real(*places)
         raise Killed
 
-    patch.setattr("headrace.pipeline.jobs.lake.exchange", crash)
+    patch.setattr("headrace.pipeline.stores.local.exchange", crash)
 
 
 def killed_between_two_steps(patch: pytest.MonkeyPatch) -> None:
@@ -303,7 +303,7 @@ def test_what_a_stream_was_built_from_goes_after_its_time_and_what_was_built_sta
         assert len(tags) == 6
         assert [row["stream_id"] for row in rows(tmp_path, "sessions")] == ["new", "old"]
         assert [row["stream_id"] for row in rows(tmp_path, "gops")] == ["new"]
-        files = {path.name for path in lake.directory("sessions").glob("*.parquet")} - {"schema.parquet"}
+        files = {path.name for path in folder(lake, "sessions").glob("*.parquet")} - {"schema.parquet"}
         assert files == {f"{file_of(Unit('n1', 'new', None))}.parquet", *(f for f in files if f.startswith(SETTLED))}
         assert len(files) == 2
         # Late news of it build nothing anew: there is nothing to build it from.
@@ -316,7 +316,7 @@ def test_what_a_stream_was_built_from_goes_after_its_time_and_what_was_built_sta
         assert build._unsettled(lake, units) == {Unit("n1", "new", None)}
         # Half a year later the other one is settled too, and goes into one file with the first.
         run(lake, T0 + 180 * DAY_MS)
-        (file,) = (path for path in lake.directory("sessions").glob("*.parquet") if path.name != "schema.parquet")
+        (file,) = (path for path in folder(lake, "sessions").glob("*.parquet") if path.name != "schema.parquet")
         assert file.name.startswith(SETTLED)
         assert [row["stream_id"] for row in rows(tmp_path, "sessions")] == ["new", "old"]
         assert rows(tmp_path, "tags") == []
@@ -358,7 +358,7 @@ def test_windows_go_when_their_tiers_time_is_over(
         put_unit(lake, "stream_windows", "s", *made)
         if is_settled:
             lake.settle({file_of(Unit("n1", "s", None)): T0})
-        for path in lake.directory("stream_windows").glob("*.parquet"):
+        for path in folder(lake, "stream_windows").glob("*.parquet"):
             os.utime(path, (T0 / 1000, T0 / 1000))
         run(lake, T0 + age_ms)
         found = [row["window_s"] for row in rows(tmp_path, "stream_windows") if row["clock"] == clock]
@@ -368,14 +368,14 @@ def test_windows_go_when_their_tiers_time_is_over(
 def test_windows_of_a_live_stream_are_left_to_those_who_build_them(tmp_path: Path) -> None:
     with open_lake(tmp_path, "a test") as lake:
         put_unit(lake, "stream_windows", "s", {"clock": "wall", "window_s": 1, "start_ms": T0})
-        (path,) = (one for one in lake.directory("stream_windows").glob("*.parquet") if one.name != "schema.parquet")
+        (path,) = (one for one in folder(lake, "stream_windows").glob("*.parquet") if one.name != "schema.parquet")
         now_ms = T0 + 5 * HOUR_MS
         os.utime(path, (now_ms / 1000 - 5, now_ms / 1000 - 5))
         run(lake, now_ms)
         assert len(rows(tmp_path, "stream_windows")) == 1
-        seen = path.stat()
+        (seen,) = (one for one in lake.files("stream_windows") if one.name == path.name)
         os.utime(path, (T0 / 1000, T0 / 1000))
-        assert not lake.replace_unchanged(path, seen, lake.arrow_schema("stream_windows").empty_table())
+        assert not lake.replace_unchanged("stream_windows", seen, lake.arrow_schema("stream_windows").empty_table())
         assert len(rows(tmp_path, "stream_windows")) == 1
 
 
@@ -398,7 +398,7 @@ def test_a_job_that_runs_is_asked_and_answers(tmp_path: Path) -> None:
     with open_lake(tmp_path, "headrace pipeline run") as lake:
         for number in range(5):
             add_events(lake, f"{SOURCE}{number:09d}", *plays(2, 2 * number))
-            os.utime(lake.directory("events") / f"{SOURCE}{number:09d}", (1, 1))
+            os.utime(folder(lake, "events") / f"{SOURCE}{number:09d}", (1, 1))
         keeper = Housekeeping(lake, Retention(), None, said.append, stop)
         # What is to be kept comes with the question.
         day = Retention({**Retention().tiers_ms}, bronze_ms=10**15)

@@ -52,7 +52,7 @@ def test_new_events_are_taken_in_once_and_copies_are_not(spark: SparkSession, la
     assert few.take_in(spark, lake, "p2", lines_of(spark, events[3:])) == Taken(0, 0)  # done again after a crash
     # Another job, which has to look into the parts first.
     assert FewLines(spark, lake).take_in(spark, lake, "p4", lines_of(spark, events)) == Taken(0, 0)
-    assert event_keys(lake.root) == [("n1", one["seq"]) for one in events]
+    assert event_keys(Path(lake.address)) == [("n1", one["seq"]) for one in events]
     assert general == []
     assert lake.parts("events") == ["p1", "p2"]
 
@@ -62,7 +62,7 @@ def test_the_rows_are_those_of_the_general_way(spark: SparkSession, lake: Lake, 
     FewLines(spark, lake).take_in(spark, lake, "p1", lines_of(spark, events))
     with open_lake(tmp_path / "other", "a test") as other:
         take_in_lines(spark, other, "p1", lines_of(spark, events))
-    assert read(lake.root, "events") == read(tmp_path / "other", "events")
+    assert read(Path(lake.address), "events") == read(tmp_path / "other", "events")
 
 
 def test_what_is_out_of_the_ordinary_goes_the_general_way(
@@ -75,5 +75,5 @@ def test_what_is_out_of_the_ordinary_goes_the_general_way(
     monkeypatch.setattr(few_lines, "MAX_LINES", 3)
     assert few.take_in(spark, lake, "many", lines_of(spark, events[3:7])) == Taken(4, 0)
     assert general == ["bad", "twice", "many"]
-    assert event_keys(lake.root) == [("n1", one["seq"]) for one in events[:7]]
-    assert len(read(lake.root, "problems")) == 2
+    assert event_keys(Path(lake.address)) == [("n1", one["seq"]) for one in events[:7]]
+    assert len(read(Path(lake.address), "problems")) == 2

@@ -166,7 +166,7 @@ def compare(
         EventTables(spark, other).build()
         RecordingTables(spark, other).build()
     for table in BUILT:
-        found, expected = read(lake.root, table), read(at_once, table)
+        found, expected = read(Path(lake.address), table), read(at_once, table)
         assert expected
         assert [row for row in found if row not in expected] == [], table
         assert [row for row in expected if row not in found] == [], table

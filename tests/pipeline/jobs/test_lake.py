@@ -9,7 +9,7 @@ from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.jobs.lake import open_lake
 from headrace.pipeline.layout import Unit, file_of
 from headrace.pipeline.tables.catalog import TABLES
-from tests.pipeline.jobs.logs_on_disk import all_tables
+from tests.pipeline.jobs.logs_on_disk import all_tables, folder
 
 
 def test_a_new_lake_has_every_table_without_rows(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_after_a_new_column_of_any_table_the_derived_ones_are_built_again(
     tmp_path: Path, table: str, column: str
 ) -> None:
     with open_lake(tmp_path, "a test") as lake:
-        (lake.directory("events") / "part").mkdir()
+        (folder(lake, "events") / "part").mkdir()
         assert (lake.untold(), lake.pending()["events"]) == (["part"], [])
         lake.mark_told(["part"])
         assert (lake.untold(), lake.pending()["events"]) == ([], ["part"])
@@ -57,9 +57,10 @@ def test_after_a_new_column_of_any_table_the_derived_ones_are_built_again(
         assert lake.untold() == ["part"]
 
 
-def test_an_address_is_no_lake(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="needs a file system"):
-        open_lake(Path("s3://bucket/lake"), "a test").__enter__()
+@pytest.mark.parametrize("place", ["ftp://host/lake", "gs://bucket/lake", "hdfs://", "s3a:///lake"])
+def test_an_address_of_another_kind_is_no_lake(place: str) -> None:
+    with pytest.raises(PipelineError, match="expected a directory, hdfs://host:port/path or s3a://bucket/path"):
+        open_lake(place, "a test").__enter__()
 
 
 def test_names_of_files_are_safe_and_tell_streams_apart() -> None:

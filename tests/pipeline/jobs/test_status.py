@@ -15,6 +15,7 @@ from headrace import cli
 from headrace.pipeline.jobs import status
 from headrace.pipeline.jobs.board import FILE, Board, read_status
 from headrace.pipeline.jobs.lake import open_lake
+from headrace.pipeline.stores.local import LocalStore
 from tests.pipeline.jobs.logs_on_disk import some_stream, write_events
 from tests.pipeline.tables.rows import T0
 
@@ -31,7 +32,7 @@ class Clock:
 
 def test_a_board_says_what_was_taken_in_built_and_failed(tmp_path: Path) -> None:
     clock = Clock()
-    board = Board(tmp_path, "run", clock)
+    board = Board(LocalStore(tmp_path), "run", clock)
     board.watch("events-1", "events", Path("/data"))
     board.took_in("events-1", 10, 1, 0.5)
     clock.now_s += 2
@@ -39,7 +40,7 @@ def test_a_board_says_what_was_taken_in_built_and_failed(tmp_path: Path) -> None
     board.built("events", 2, 1.5, T0)
     board.built("events", 1, 0.5, None)
     board.failed("events: no such thing", "events-1")
-    told = read_status(tmp_path)
+    told = read_status(LocalStore(tmp_path))
     assert told is not None
     assert (told.job, told.pid, told.state, told.started_at) == ("run", os.getpid(), "running", NOW_S)
     source = told.sources["events-1"]
@@ -49,33 +50,33 @@ def test_a_board_says_what_was_taken_in_built_and_failed(tmp_path: Path) -> None
     assert (lane.builds, lane.last_streams, lane.last_took_s, lane.newest_event_ms) == (2, 1, 0.5, T0)
     assert (told.last_error, told.last_error_at) == ("events: no such thing", NOW_S + 2)
     board.end()
-    assert (ended := read_status(tmp_path)) is not None
+    assert (ended := read_status(LocalStore(tmp_path))) is not None
     assert ended.state == "ended"
 
 
 def test_a_board_is_not_written_more_than_once_a_second(tmp_path: Path) -> None:
     clock = Clock()
-    board = Board(tmp_path, "run", clock)
+    board = Board(LocalStore(tmp_path), "run", clock)
     board.watch("a", "events", Path("/data"))
     before = (tmp_path / FILE).stat().st_ino
     board.took_in("a", 1, 0, 0.1)
     assert (tmp_path / FILE).stat().st_ino == before
     clock.now_s += 1
     board.took_in("a", 1, 0, 0.1)
-    assert (told := read_status(tmp_path)) is not None
+    assert (told := read_status(LocalStore(tmp_path))) is not None
     assert told.sources["a"].rows == 2
 
 
 def test_a_board_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
-    board = Board(tmp_path / "nowhere", "run")
+    board = Board(LocalStore(tmp_path / "nowhere"), "run")
     board.failed("a reason")
-    assert read_status(tmp_path / "nowhere") is None
+    assert read_status(LocalStore(tmp_path / "nowhere")) is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"job": "run", "sources": 1, "lanes": {}}'])
 def test_a_board_of_another_shape_is_no_board(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content)
-    assert read_status(tmp_path) is None
+    assert read_status(LocalStore(tmp_path)) is None
 
 
 def lake_with_rows(tmp_path: Path) -> Path:
@@ -89,7 +90,7 @@ def lake_with_rows(tmp_path: Path) -> Path:
 def test_status_tells_of_the_job_its_lag_and_the_tables(tmp_path: Path) -> None:
     lake_dir = lake_with_rows(tmp_path)
     clock = Clock()
-    board = Board(lake_dir, "run", clock)
+    board = Board(LocalStore(lake_dir), "run", clock)
     data = tmp_path / "data"
     write_events(data, "a", some_stream("n1", "n1.b.1", 1))
     (file,) = data.glob("events/*/*/*.jsonl")
@@ -118,7 +119,9 @@ def test_status_tells_of_the_job_its_lag_and_the_tables(tmp_path: Path) -> None:
 def test_a_job_that_was_killed_is_told_as_gone(tmp_path: Path) -> None:
     lake_dir = lake_with_rows(tmp_path)
     code = (
-        f"import pathlib; from headrace.pipeline.jobs.board import Board; Board(pathlib.Path({str(lake_dir)!r}), 'run')"
+        "import pathlib; from headrace.pipeline.jobs.board import Board;"
+        " from headrace.pipeline.stores.local import LocalStore;"
+        f" Board(LocalStore(pathlib.Path({str(lake_dir)!r})), 'run')"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     report = status.look(lake_dir)

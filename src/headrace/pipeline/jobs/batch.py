@@ -67,7 +67,7 @@ def run(
     board: Board | None = None,
 ) -> None:
     """Says one line for each directory and one for the tables, and meanwhile shows how far it has come."""
-    progress, board = progress or SilentProgress(say), board or Board(lake.root, "batch")
+    progress, board = progress or SilentProgress(say), board or Board(lake.store, "batch")
     part = _next_part(lake)
     for number, data_dir in enumerate(data_dirs):
         took_in = partial(board.took_in, f"events-{number}")

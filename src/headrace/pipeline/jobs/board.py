@@ -5,17 +5,20 @@ Owns the file. Nothing depends on it: a job whose board cannot be written goes o
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+
+from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.stores.store import Store
 
 FILE = "_status.json"
 _LEAST_S = 1.0  # between two writes
+_LEAST_REMOTE_S = 10.0
 _MAX_ERROR = 300
 
 
@@ -60,8 +63,9 @@ class Status:
 class Board:
     """Where a job notes what it does. Called from the threads of all sources."""
 
-    def __init__(self, lake_dir: Path, job: str, clock: Callable[[], float] = time.time) -> None:
-        self._file = lake_dir / FILE
+    def __init__(self, store: Store, job: str, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._least_s = _LEAST_S if store.is_on_this_machine else _LEAST_REMOTE_S
         self._clock = clock
         self._lock = threading.Lock()
         self._status = Status(job, os.getpid(), clock(), clock())
@@ -108,21 +112,18 @@ class Board:
     def _write(self, *, is_urgent: bool = False) -> None:
         with self._lock:
             now_s = self._clock()
-            if not is_urgent and now_s - self._status.updated_at < _LEAST_S:
+            if not is_urgent and now_s - self._status.updated_at < self._least_s:
                 return
             self._status.updated_at = now_s
-            unfinished = self._file.with_suffix(".new")
-            try:
-                unfinished.write_text(json.dumps(asdict(self._status)), "utf-8")
-                os.replace(unfinished, self._file)
-            except OSError:
-                return
+            # A lake that is lost is told by whoever writes rows.
+            with suppress(OSError, PipelineError):
+                self._store.write_note(FILE, asdict(self._status), is_durable=False)
 
 
-def read_status(lake_dir: Path) -> Status | None:
+def read_status(store: Store) -> Status | None:
     """What the newest job has noted; None if there is nothing to be read."""
     try:
-        told: dict[str, Any] = json.loads((lake_dir / FILE).read_text("utf-8"))
+        told = store.read_note(FILE) or {}
         return Status(
             **{
                 **told,

@@ -149,7 +149,7 @@ class RecordingTables:
     def _lives(self) -> dict[Unit, tuple[datetime, datetime]]:
         """From when to when each stream had a publisher."""
         columns = ["node", "stream_id", "started_at", "last_seen_at"]
-        publishes = self._lake.dataset("sessions").to_table(columns=columns, filter=pc.field("kind") == "publish")
+        publishes = self._lake.read_rows("sessions", columns, pc.field("kind") == "publish")
         lives: dict[Unit, tuple[datetime, datetime]] = {}
         for row in publishes.to_pylist():
             unit = Unit(row["node"], row["stream_id"], None)

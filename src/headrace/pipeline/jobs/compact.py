@@ -16,18 +16,15 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.retention import Retention
 from headrace.pipeline.jobs.units import file_name
 from headrace.pipeline.layout import SETTLED, Unit, file_of
-from headrace.pipeline.tables.catalog import BRONZE, DERIVED
+from headrace.pipeline.tables.catalog import DERIVED
 
 # A merged part; of events, whose columns are many, a tenth of a gigabyte in memory. A part this large is left alone.
 MERGED_ROWS = 200_000
@@ -63,7 +60,7 @@ def compact(
     say: Callable[[str], None] = lambda line: None,
 ) -> Compacted:
     """Everything that can be merged, and everything whose time is over."""
-    began_s, before, dropped = time.monotonic(), _count_files(lake), 0
+    began_s, before, dropped = time.monotonic(), lake.count_files(), 0
     old = _old_units(lake, now_ms - retention.bronze_ms)
     # First the promise never to build them again, then what it is for.
     lake.settle({file: last_ms for file, (_, last_ms) in old.items()})
@@ -77,7 +74,7 @@ def compact(
     for table in ("tags", "events", "problems"):  # tags by what events say of their files
         dropped += _compact_bronze(lake, table, let_go, now_ms, quiet_s)
         say(f"{table} done")
-    return Compacted(before, _count_files(lake), dropped, len(old), time.monotonic() - began_s)
+    return Compacted(before, lake.count_files(), dropped, len(old), time.monotonic() - began_s)
 
 
 # Bronze -------------------------------------------------------------------------------------------------------------
@@ -118,10 +115,10 @@ class _LetGo:
 def _compact_bronze(lake: Lake, table: str, let_go: _LetGo, now_ms: int, quiet_s: float) -> int:
     """How many rows went. A group of parts at a time, so that memory stays small."""
     dropped = 0
-    directory = lake.directory(table)
-    ages_s = {part: now_ms / 1000 - (directory / part).stat().st_mtime for part in lake.finished_parts(table)}
+    times_s = lake.part_times_s(table)
+    ages_s = {part: now_ms / 1000 - times_s[part] for part in lake.finished_parts(table)}
     for source, parts in _mergeable(ages_s, quiet_s, let_go.bronze_s):
-        sizes = {part: _rows_of(directory / part) for part in parts}
+        sizes = {part: lake.count_rows(table, part) for part in parts}
         for group in _groups(sizes):
             rows = lake.dataset(table, group).to_table()
             kept = let_go.keep(table, rows)
@@ -178,10 +175,6 @@ def _groups(sizes: dict[str, int]) -> Iterator[list[str]]:
         yield group
 
 
-def _rows_of(directory: Path) -> int:
-    return sum(pq.read_metadata(file).num_rows for file in directory.glob("*.parquet"))
-
-
 def _old_units(lake: Lake, before_ms: int) -> dict[str, tuple[Unit, int]]:
     """Streams that have no event since: by file the unit and its newest event. What is settled is not among them."""
     newest: dict[tuple[str, str], int] = {}
@@ -199,9 +192,9 @@ def _old_units(lake: Lake, before_ms: int) -> dict[str, tuple[Unit, int]]:
 
 
 def _compact_derived(lake: Lake, table: str, retention: Retention, now_ms: int, gone: Collection[str]) -> int:
-    directory, settled = lake.directory(table), lake.settled()
-    own = [path for path in directory.glob("*.parquet") if path.stem in settled]
-    before = list(directory.glob(f"{SETTLED}*.parquet"))
+    settled, names = lake.settled(), [file.name for file in lake.files(table)]
+    own = [name for name in names if name.removesuffix(".parquet") in settled]
+    before = [name for name in names if name.startswith(SETTLED)]
     dropped = 0
     if own or (gone and before) or (table == "stream_windows" and before):
         dropped += _merge_settled(lake, table, [*before, *own], retention, now_ms, gone)
@@ -211,11 +204,11 @@ def _compact_derived(lake: Lake, table: str, retention: Retention, now_ms: int, 
 
 
 def _merge_settled(
-    lake: Lake, table: str, paths: list[Path], retention: Retention, now_ms: int, gone: Collection[str]
+    lake: Lake, table: str, names: list[str], retention: Retention, now_ms: int, gone: Collection[str]
 ) -> int:
     dropped = 0
-    for group in _groups({path.name: pq.read_metadata(path).num_rows for path in paths}):
-        rows = pa.concat_tables(_read(lake, table, lake.directory(table) / name) for name in group)
+    for group in _groups({name: lake.count_file_rows(table, name) for name in names}):
+        rows = pa.concat_tables(lake.read_file(table, name) for name in group)
         # A group of pictures is as fine as what it is made of, and goes with it.
         kept = rows.slice(0, 0) if table == "gops" else _without_units(rows, gone)
         if table == "stream_windows":
@@ -232,13 +225,12 @@ def _merge_settled(
 def _thin_windows(lake: Lake, retention: Retention, now_ms: int) -> int:
     """Of streams that may still be built again, which brings back what their bronze has. So not of live ones."""
     dropped = 0
-    for path in lake.directory("stream_windows").glob("*.parquet"):
-        seen = path.stat()
-        if path.name.startswith(SETTLED) or now_ms - seen.st_mtime * 1000 < min(retention.tiers_ms.values()):
+    for seen in lake.files("stream_windows"):
+        if seen.name.startswith(SETTLED) or now_ms - seen.changed_s * 1000 < min(retention.tiers_ms.values()):
             continue
-        rows = _read(lake, "stream_windows", path)
+        rows = lake.read_file("stream_windows", seen.name)
         kept = _thinned(rows, retention, now_ms)
-        if kept.num_rows < rows.num_rows and lake.replace_unchanged(path, seen, kept):
+        if kept.num_rows < rows.num_rows and lake.replace_unchanged("stream_windows", seen, kept):
             dropped += rows.num_rows - kept.num_rows
     return dropped
 
@@ -267,12 +259,3 @@ def _without_units(rows: pa.Table, gone: Collection[str]) -> pa.Table:
         return rows
     keys = zip(rows["node"].to_pylist(), rows["stream_id"].to_pylist(), strict=True)
     return rows.filter(pa.array([file_of(Unit(node, stream_id, None)) not in gone for node, stream_id in keys]))
-
-
-def _read(lake: Lake, table: str, path: Path) -> pa.Table:
-    """With the columns that the table has now."""
-    return ds.dataset(path, schema=lake.arrow_schema(table), format="parquet").to_table()
-
-
-def _count_files(lake: Lake) -> int:
-    return sum(1 for table in (*BRONZE, *DERIVED) for _ in lake.directory(table).rglob("*.parquet"))

@@ -8,12 +8,9 @@ Owns that conversation. What compaction does is `compact`.
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,8 @@ from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.jobs.lake import Lake, open_lake
 from headrace.pipeline.jobs.report import Say
 from headrace.pipeline.jobs.retention import Retention
-from headrace.pipeline.layout import require_lake
+from headrace.pipeline.stores.places import existing_store_at
+from headrace.pipeline.stores.store import Store
 
 _ASKED, _ANSWERED = "_compact.json", "_compacted.json"
 _LOOK_S = 1.0
@@ -47,11 +45,11 @@ class Housekeeping(threading.Thread):
     def run(self) -> None:
         last_s = time.monotonic()
         while not self._stop_asked.wait(_LOOK_S):
-            asked = _read(self._lake.root / _ASKED)
+            asked = _read(self._lake.store, _ASKED)
             is_due = self._every_s is not None and time.monotonic() - last_s >= self._every_s
             if asked is not None:
-                (self._lake.root / _ASKED).unlink(missing_ok=True)
-                _write(self._lake.root / _ANSWERED, {"id": asked.get("id"), **self._compact(_wanted(asked))})
+                self._lake.store.delete(_ASKED)
+                _write(self._lake.store, _ANSWERED, {"id": asked.get("id"), **self._compact(_wanted(asked))})
             elif is_due:
                 self._compact(self._retention)
             else:
@@ -70,66 +68,67 @@ class Housekeeping(threading.Thread):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    lake_dir: Path
+    lake: Path | str
     retention: Retention
     deadline_s: float = DEADLINE_S
 
 
 def run(request: Request, say: Say) -> None:
     """Do it, or have it done by the job that has the lake. Raises PipelineError."""
-    require_lake(request.lake_dir)
+    store = existing_store_at(request.lake)
+    if not store.can_swap:
+        raise PipelineError("LAKE_NOT_COMPACTED", path=store.address)
     try:
-        with open_lake(request.lake_dir, "headrace pipeline compact") as lake:
+        with open_lake(request.lake, "headrace pipeline compact") as lake:
             say(str(compact(lake, request.retention, now_ms=int(time.time() * 1000), quiet_s=0, say=say)))
     except PipelineError as error:
         holder = str(error.parameters.get("holder", ""))
         if error.condition != "LAKE_BUSY" or not holder.startswith("headrace pipeline run"):
             raise
         say(f"asked {holder.removeprefix('headrace pipeline run, ')}, which has the lake")
-        say(_ask(request, holder))
+        say(_ask(store, request, holder))
     except OSError as error:
-        raise PipelineError("COMPACTION_FAILED", path=request.lake_dir, reason=error) from error
+        raise PipelineError("COMPACTION_FAILED", path=store.address, reason=error) from error
 
 
-def _ask(request: Request, holder: str) -> str:
+def _ask(store: Store, request: Request, holder: str) -> str:
     identity = uuid.uuid4().hex
     _write(
-        request.lake_dir / _ASKED,
+        store,
+        _ASKED,
         {"id": identity, "tiers_ms": request.retention.tiers_ms, "bronze_ms": request.retention.bronze_ms},
     )
-    pid = int(holder.rpartition(" ")[2])
-    answer = _wait(request, lambda: _read(request.lake_dir / _ANSWERED), identity, pid)
+    answer = _wait(store, request.deadline_s, identity, holder)
     if "error" in answer:
-        raise PipelineError("COMPACTION_FAILED", path=request.lake_dir, reason=answer["error"])
+        raise PipelineError("COMPACTION_FAILED", path=store.address, reason=answer["error"])
     return str(answer["done"])
 
 
-def _wait(request: Request, read: Callable[[], dict[str, Any] | None], identity: str, pid: int) -> dict[str, Any]:
-    end_s = time.monotonic() + request.deadline_s
+def _wait(store: Store, deadline_s: float, identity: str, holder: str) -> dict[str, Any]:
+    process = holder.removeprefix("headrace pipeline run, ")
+    pid = int(process.split()[1])
+    end_s = time.monotonic() + deadline_s
     while time.monotonic() < end_s:
-        answer = read()
+        answer = _read(store, _ANSWERED)
         if answer is not None and answer.get("id") == identity:
             return answer
-        if not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+        if not store.is_held_by(pid):
             break
         time.sleep(_LOOK_S / 4)
-    (request.lake_dir / _ASKED).unlink(missing_ok=True)
-    raise PipelineError("COMPACTION_FAILED", path=request.lake_dir, reason=f"process {pid} did not answer")
+    store.delete(_ASKED)
+    raise PipelineError("COMPACTION_FAILED", path=store.address, reason=f"{process} did not answer")
 
 
 def _wanted(asked: dict[str, Any]) -> Retention:
     return Retention({int(size): int(kept) for size, kept in asked["tiers_ms"].items()}, int(asked["bronze_ms"]))
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(store: Store, name: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text("utf-8"))
+        return store.read_note(name)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
-    unfinished = path.with_suffix(f".{uuid.uuid4().hex[:8]}.new")
-    unfinished.write_text(json.dumps(content), "utf-8")
-    os.replace(unfinished, path)
+def _write(store: Store, name: str, content: dict[str, Any]) -> None:
+    store.write_note(name, content, is_durable=False)

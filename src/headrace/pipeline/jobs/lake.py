@@ -1,29 +1,28 @@
-"""The lake on disk: where tables lie, how rows get there whole, and that one job at a time writes them.
+"""The lake: where tables lie, how rows get there whole, and that one job at a time writes them.
 
-    LAKE/bronze/TABLE/PART/*.parquet    a part is renamed into place once and never changes
+    LAKE/bronze/TABLE/PART/*.parquet    a part comes whole and never changes
     LAKE/silver/TABLE/STREAM.parquet    the rows of one stream; a newer file replaces it in one step
     LAKE/gold/TABLE/STREAM.parquet      the same
     LAKE/_*                             ours; no reader of a table comes here
 
 So whoever reads a table's directory, with whatever program, sees each row once, also after a kill -9. Every table has
-an empty `schema.parquet`, so that it can be read before it has rows. Renames must be atomic: a disk or a shared file
-system, no object store.
+an empty `schema.parquet`, so that it can be read before it has rows. How that is done where the lake lies is its
+store's business.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import shutil
+import re
 import threading
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,16 +30,24 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.jobs.exchange import aside_directory, exchange, mend
 from headrace.pipeline.jobs.sharing import Sharing
 from headrace.pipeline.layout import LAYOUT_VERSION, SETTLED, VERSION_FILE, Unit, file_of
+from headrace.pipeline.reasons import reason_of
+from headrace.pipeline.session import hadoop_version, silenced, tell_hadoop
+from headrace.pipeline.stores.places import store_at
+from headrace.pipeline.stores.store import ROWS_FILE, Entry, Store
 from headrace.pipeline.tables.catalog import BRONZE, DERIVED, TABLES
 from headrace.telemetry.events import SCHEMA_VERSION
 
-_LOCK_FILE = "_lock"
 _TOLD_FILE, _BUILT_FILE, _SETTLED_FILE = "_told.json", "_built.json", "_settled.json"
-_TEMPORARY, _CHECKPOINTS = "_tmp", "_checkpoints"
+_CHECKPOINTS = "_checkpoints"
 _SCHEMA_FILE = "schema.parquet"
+_REQUESTS = 8  # at once, where each is one over a network
+_MISSING_CLASS = re.compile(r"ClassNotFoundException: Class (org\.apache\.hadoop\.fs\.s3a\.\w+) not found")
+
+
+def table_directory(table: str) -> str:
+    return f"{TABLES[table].layer}/{table}"
 
 
 def _file_column() -> Column:
@@ -54,43 +61,64 @@ def _file_column() -> Column:
 class Lake:
     """One lake, opened by one job. See `open_lake`."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, store: Store) -> None:
+        self.store = store
         self.sharing = Sharing()  # among the threads of this job: who reads parts, and who merges them
         self.on_replaced: Callable[[str], None] = lambda table: None  # called when a table of streams was written
         self._notes: dict[str, set[str]] = {}
         self._notes_lock = threading.Lock()
         self._settled: dict[str, int] | None = None
+        self._replacing = {table: threading.Lock() for table in DERIVED}
 
-    def directory(self, table: str) -> Path:
-        return self.root / TABLES[table].layer / table
+    @property
+    def address(self) -> str:
+        return self.store.address
 
     def working_directory(self, name: str) -> Path:
-        """A directory for as long as the lake is open. Nothing in it outlives the job."""
-        path = self.root / _TEMPORARY / name
-        path.mkdir(exist_ok=True)
-        return path
+        """A directory of this machine for as long as the lake is open. Nothing in it outlives the job."""
+        return self.store.working_directory(name)
 
-    def checkpoint(self, name: str) -> Path:
-        return self.root / _CHECKPOINTS / name
+    def checkpoint(self, name: str) -> str:
+        """Where Spark keeps what it knows of a stream: on the lake, so that neither outlives the other."""
+        return self.store.spark_path(f"{_CHECKPOINTS}/{name}")
+
+    def query_id(self, name: str) -> str:
+        """What Spark calls the stream that has this checkpoint."""
+        return str(self._read_json(f"{_CHECKPOINTS}/{name}/metadata")["id"])
+
+    def connect_spark(self, spark: SparkSession) -> None:
+        """Tell Spark how to reach the lake, and see that it does. Raises PipelineError."""
+        if self.store.is_on_this_machine:
+            return
+        tell_hadoop(spark, self.store.hadoop_conf)
+        schema_file = self.store.spark_path(f"{table_directory('problems')}/{_SCHEMA_FILE}")
+        try:
+            with silenced(spark):
+                spark.read.schema(TABLES["problems"].schema).parquet(schema_file).isEmpty()
+        except Exception as error:
+            missing = _MISSING_CLASS.search(str(error))
+            if missing is not None:
+                packages = f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"
+                raise PipelineError("LAKE_JARS", path=self.address, found=missing[1], packages=packages) from error
+            raise PipelineError("LAKE_NOT_REACHED", path=self.address, who="Spark", reason=reason_of(error)) from error
 
     def read(self, spark: SparkSession, table: str, parts: Iterable[str] | None = None) -> DataFrame:
         """A table, or some parts of it. Columns that older files lack are null."""
-        directory = self.directory(table)
-        paths = [str(directory)] if parts is None else [str(directory / part) for part in parts]
+        directory = table_directory(table)
+        names = [directory] if parts is None else [f"{directory}/{part}" for part in parts]
         reader = spark.read.schema(TABLES[table].schema).option("recursiveFileLookup", "true")
-        return reader.parquet(*(paths or [str(directory / _SCHEMA_FILE)]))
+        return reader.parquet(*map(self.store.spark_path, names or [f"{directory}/{_SCHEMA_FILE}"]))
 
     def arrow_schema(self, table: str) -> pa.Schema:
         return to_arrow_schema(TABLES[table].schema, timezone="UTC")
 
     def dataset(self, table: str, parts: Iterable[str] | None = None) -> ds.Dataset:
         """A table, or some parts of it, by pyarrow, which reads few rows sooner than Spark plans a job."""
-        directory = self.directory(table)
-        files: Path | list[Path] = directory
+        directory = table_directory(table)
+        files: str | list[str] = directory
         if parts is not None:
-            files = [file for part in parts for file in sorted((directory / part).glob("*.parquet"))]
-        return ds.dataset(files, schema=self.arrow_schema(table), format="parquet")
+            files = [file for part in parts for file in self.store.part_files(directory, part)]
+        return self.store.dataset(files, self.arrow_schema(table))
 
     def newest_event_ms(self, parts: Iterable[str]) -> int | None:
         """Of some parts of events, by what their files say of their columns."""
@@ -101,8 +129,8 @@ class Lake:
         """The times of the first and the last event of a part."""
         spans = [
             column.statistics
-            for file in (self.directory("events") / part).glob("*.parquet")
-            for column in _columns(pq.read_metadata(file))
+            for file in self.store.part_files(table_directory("events"), part)
+            for column in _columns(self.store.metadata(file))
             if column.path_in_schema == "time_ms"
         ]
         return (min(span.min for span in spans), max(span.max for span in spans)) if spans else None
@@ -110,40 +138,100 @@ class Lake:
     # Bronze: parts ------------------------------------------------------------------------------------------------
 
     def parts(self, table: str) -> list[str]:
-        with os.scandir(self.directory(table)) as found:
-            return sorted(entry.name for entry in found if entry.is_dir())
+        return self.store.parts(table_directory(table))
 
     def has_part(self, table: str, part: str) -> bool:
-        return (self.directory(table) / part).exists()
+        return self.store.has_part(table_directory(table), part)
+
+    def part_times_s(self, table: str) -> dict[str, float]:
+        """When each part was made."""
+        entries = self.store.entries(table_directory(table))
+        return {entry.name: entry.changed_s for entry in entries if entry.is_directory}
+
+    def count_rows(self, table: str, part: str) -> int:
+        files = self.store.part_files(table_directory(table), part)
+        return sum(self.store.metadata(file).num_rows for file in files)
 
     def add_part(self, table: str, part: str, rows: DataFrame | pa.Table) -> int:
         """Write rows as a part; how many there are. A part that is there already is from before a crash."""
         if self.has_part(table, part):
             return 0
-        with self._temporary() as written:
-            write = _write_part if isinstance(rows, DataFrame) else _write_few
-            write(rows, written)
+        directory = table_directory(table)
+        if not isinstance(rows, DataFrame):
+            if rows.num_rows:
+                self.store.put_part(rows, directory, part)
+            return len(rows)
+        with self.store.temporary() as written:
+            rows.write.parquet(self.store.spark_path(written))
             # The files tell without another run over the rows.
-            count: int = sum(pq.read_metadata(path).num_rows for path in written.glob("*.parquet"))
+            names = [entry.name for entry in self.store.entries(written) if entry.name.endswith(".parquet")]
+            count: int = sum(self.store.metadata(f"{written}/{name}").num_rows for name in names)
             if count:
-                _sync(written)
-                written.rename(self.directory(table) / part)
+                self.store.move_part(written, directory, part)
         return count
 
     # Silver and gold: a file for each stream ----------------------------------------------------------------------
 
     def replace_units(self, table: str, rows: DataFrame | pa.Table, files: Iterable[str]) -> None:
         """Put rows in the place of those that these units' files had before."""
-        directory = self.directory(table)
-        stale = set(files)
-        with self._temporary() as written:
-            write = _write_units if isinstance(rows, DataFrame) else _write_few_units
-            for name, file in write(rows, written):
-                os.replace(file, directory / f"{name}.parquet")
-                stale.discard(name)
-        for name in stale:
-            (directory / f"{name}.parquet").unlink(missing_ok=True)
+        directory = table_directory(table)
+        write = self._write_units if isinstance(rows, DataFrame) else self._write_few_units
+        written = write(rows, table)
+        with self._replacing[table]:
+            for name in set(files) - written:
+                self.store.delete(f"{directory}/{name}.parquet")
         self.on_replaced(table)
+
+    def read_rows(self, table: str, columns: list[str], where: pc.Expression) -> pa.Table:
+        """Of all streams in a table of silver or gold. Nobody replaces a file of it meanwhile.
+
+        A disk keeps what is open until it is closed. An object store does not: the rest would be of another file.
+        """
+        with self._replacing[table]:
+            return self.dataset(table).to_table(columns=columns, filter=where)
+
+    def _write_units(self, rows: DataFrame, table: str) -> set[str]:
+        """A file for each unit, by the executors; the names of the units that have one."""
+        keyed = rows.withColumn("_unit", _file_column())
+        names = set()
+        with self.store.temporary() as written:
+            keyed.repartition("_unit").write.partitionBy("_unit").parquet(self.store.spark_path(written))
+            with self._replacing[table]:
+                for entry in self.store.entries(written, is_recursive=True):
+                    folder, _, file = entry.name.rpartition("/")
+                    if folder and file.endswith(".parquet"):
+                        name = folder.partition("=")[2]
+                        self.store.move_file(f"{written}/{entry.name}", f"{table_directory(table)}/{name}.parquet")
+                        names.add(name)
+        return names
+
+    def _write_few_units(self, rows: pa.Table, table: str) -> set[str]:
+        """The same of rows that are here already."""
+        keys = ("node", "stream_id", "stream")
+        places: dict[Unit, list[int]] = {}
+        for place, (node, stream_id, stream) in enumerate(zip(*(rows[key].to_pylist() for key in keys), strict=True)):
+            places.setdefault(Unit.of(node, stream_id, stream), []).append(place)
+        with self._replacing[table]:
+            for unit, own in places.items():
+                self.store.put_file(rows.take(own), f"{table_directory(table)}/{file_of(unit)}.parquet")
+        return {file_of(unit) for unit in places}
+
+    def files(self, table: str) -> list[Entry]:
+        """The files of a table of silver or gold."""
+        entries = self.store.entries(table_directory(table))
+        return [entry for entry in entries if entry.name.endswith(".parquet") and not entry.is_directory]
+
+    def read_file(self, table: str, name: str) -> pa.Table:
+        """With the columns that the table has now."""
+        return self.store.dataset([f"{table_directory(table)}/{name}"], self.arrow_schema(table)).to_table()
+
+    def count_file_rows(self, table: str, name: str) -> int:
+        rows: int = self.store.metadata(f"{table_directory(table)}/{name}").num_rows
+        return rows
+
+    def count_files(self) -> int:
+        entries = (self.store.entries(table_directory(table), is_recursive=True) for table in TABLES)
+        return sum(entry.name.endswith(".parquet") for found in entries for entry in found)
 
     # What the derived tables hold already -------------------------------------------------------------------------
 
@@ -193,47 +281,31 @@ class Lake:
     def swap_parts(self, table: str, gone: Collection[str], merged: dict[str, pa.Table]) -> None:
         """Some parts for others, in one step for whoever reads the table."""
         notes = {"events": (_TOLD_FILE, _BUILT_FILE), "tags": (_BUILT_FILE,)}.get(table, ())
-        with self._temporary() as fresh:
-            fresh.mkdir()
+        with self.store.temporary() as fresh:
             for part, rows in merged.items():
-                _write_few(rows, fresh / part)
-                _sync(fresh / part)
+                self.store.write_rows(rows, f"{fresh}/{part}/{ROWS_FILE}")
             # Known before they are there: a crash in between costs nothing.
             for note in notes:
                 self._note(note, {f"{table}/{part}" for part in merged})
             with self.sharing.alone():
-                _link_others(self.directory(table), fresh, gone)
-                exchange(self.root, self.directory(table), fresh)
+                self.store.swap(table_directory(table), gone, fresh)
         for note in notes:
             self._note(note, set(), {f"{table}/{part}" for part in gone})
 
     def swap_units(self, table: str, gone: Collection[str], merged: dict[str, pa.Table]) -> None:
         """The same of files of silver and gold."""
-        with self._temporary() as fresh:
-            fresh.mkdir()
+        with self.store.temporary() as fresh:
             for file, rows in merged.items():
-                pq.write_table(rows, fresh / file)
-            _sync(fresh)
+                self.store.write_rows(rows, f"{fresh}/{file}")
             with self.sharing.alone():
-                _link_others(self.directory(table), fresh, gone)
-                exchange(self.root, self.directory(table), fresh)
+                self.store.swap(table_directory(table), gone, fresh)
 
-    def replace_unchanged(self, path: Path, seen: os.stat_result, rows: pa.Table) -> bool:
+    def replace_unchanged(self, table: str, seen: Entry, rows: pa.Table) -> bool:
         """Another content for a unit's file, unless somebody has written it since it was `seen`."""
-        with self._temporary() as fresh:
-            fresh.mkdir()
-            pq.write_table(rows, fresh / path.name)
-            _sync(fresh)
+        with self.store.temporary() as fresh:
+            self.store.write_rows(rows, f"{fresh}/{seen.name}")
             with self.sharing.alone():
-                try:
-                    now = path.stat()
-                except FileNotFoundError:
-                    return False
-                if (now.st_ino, now.st_mtime_ns) != (seen.st_ino, seen.st_mtime_ns):
-                    return False
-                os.utime(fresh / path.name, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-                os.replace(fresh / path.name, path)
-        return True
+                return self.store.move_unchanged(f"{fresh}/{seen.name}", f"{table_directory(table)}/{seen.name}", seen)
 
     def settled(self) -> dict[str, int]:
         """Units that are never built again, because what they were built from is gone: file to newest event's time."""
@@ -251,8 +323,8 @@ class Lake:
     # Opening ------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Make what is missing, migrate what is old, or refuse. Call only with the lock held."""
-        self.clean_up()
+        """Make what is missing, migrate what is old, or refuse. Call only while the store is held."""
+        self.store.clean_up()
         known = self._read_json(VERSION_FILE)
         columns = {name: json.loads(table.schema.json())["fields"] for name, table in TABLES.items()}
         shapes = {name: {field["name"]: field["type"] for field in fields} for name, fields in columns.items()}
@@ -260,19 +332,17 @@ class Lake:
             self._require("layout", known.get("layout"), LAYOUT_VERSION)
             self._require("event schema version", known.get("events"), SCHEMA_VERSION)
             self._migrate(known["tables"], shapes)
-        for name, table in TABLES.items():
-            directory = self.directory(name)
-            directory.mkdir(parents=True, exist_ok=True)
-            if not known or known["tables"].get(name) != shapes[name] or not (directory / _SCHEMA_FILE).exists():
-                self._write_schema(directory, table.schema)
+        is_as_before = {name: bool(known) and known["tables"].get(name) == shapes[name] for name in TABLES}
+        with ThreadPoolExecutor(1 if self.store.is_on_this_machine else _REQUESTS) as threads:
+            for work in [threads.submit(self._make_table, name, is_as_before[name]) for name in TABLES]:
+                work.result()
         self._write_json(VERSION_FILE, {"layout": LAYOUT_VERSION, "events": SCHEMA_VERSION, "tables": shapes})
 
-    def clean_up(self) -> None:
-        """Nothing unfinished is left, and nothing that was put aside is lost."""
-        mend(self.root)
-        shutil.rmtree(aside_directory(self.root), ignore_errors=True)
-        shutil.rmtree(self.root / _TEMPORARY, ignore_errors=True)
-        (self.root / _TEMPORARY).mkdir()
+    def _make_table(self, name: str, is_as_before: bool) -> None:
+        schema_file = f"{table_directory(name)}/{_SCHEMA_FILE}"
+        self.store.make_directory(table_directory(name))
+        if not is_as_before or self.store.entry(schema_file) is None:
+            self.store.put_file(self.arrow_schema(name).empty_table(), schema_file)
 
     def _migrate(self, old: dict[str, Any], new: dict[str, Any]) -> None:
         """A new column of bronze is null in old rows; derived tables are built again. Anything else is refused."""
@@ -281,129 +351,43 @@ class Lake:
                 found = new[name].get(column, "none")
                 if found != kind:
                     raise PipelineError(
-                        "LAKE_COLUMN", path=self.root, table=name, column=column, found=kind, expected=found
+                        "LAKE_COLUMN", path=self.address, table=name, column=column, found=kind, expected=found
                     )
         if old != new:
             for file in (_TOLD_FILE, _BUILT_FILE):
-                (self.root / file).unlink(missing_ok=True)
-            for name in DERIVED:
-                for path in self.directory(name).glob("*.parquet"):
+                self.store.delete(file)
+            for table in DERIVED:
+                for entry in self.files(table):
                     # What is settled cannot be built again: columns that are new are null in it.
-                    if not path.name.startswith(SETTLED):
-                        path.unlink()
+                    if not entry.name.startswith(SETTLED):
+                        self.store.delete(f"{table_directory(table)}/{entry.name}")
 
     def _require(self, what: str, found: object, expected: object) -> None:
         if found != expected:
-            raise PipelineError("LAKE_VERSION", path=self.root, what=what, found=found, expected=expected)
-
-    def _write_schema(self, directory: Path, schema: Any) -> None:
-        unfinished = self.root / _TEMPORARY / f"{directory.name}.parquet"
-        pq.write_table(to_arrow_schema(schema, timezone="UTC").empty_table(), unfinished)
-        os.replace(unfinished, directory / _SCHEMA_FILE)
-
-    @contextmanager
-    def _temporary(self) -> Iterator[Path]:
-        path = self.root / _TEMPORARY / uuid.uuid4().hex
-        try:
-            yield path
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
+            raise PipelineError("LAKE_VERSION", path=self.address, what=what, found=found, expected=expected)
 
     def _read_json(self, name: str) -> dict[str, Any]:
-        try:
-            content: dict[str, Any] = json.loads((self.root / name).read_text("utf-8"))
-        except FileNotFoundError:
-            return {}
-        return content
+        return self.store.read_note(name) or {}
 
     def _write_json(self, name: str, content: dict[str, Any]) -> None:
-        unfinished = self.root / f"{name}.new"
-        with unfinished.open("w", encoding="utf-8") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, self.root / name)
+        self.store.write_note(name, content)
 
 
 @contextmanager
-def open_lake(root: Path, job: str) -> Iterator[Lake]:
+def open_lake(place: Path | str, job: str) -> Iterator[Lake]:
     """The lake, ours until the end. Raises PipelineError if another job has it, or it is of another version."""
-    if "://" in str(root) or ":/" in str(root):
-        raise PipelineError("LAKE_NOT_LOCAL", path=root)
-    root = root.absolute()
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / _LOCK_FILE).open("a+", encoding="utf-8") as lock:
-        # The system lets go of it when the process ends, however it ends.
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise PipelineError("LAKE_BUSY", path=root, holder=lock.read().strip() or "another job") from None
-        lock.truncate(0)
-        lock.write(f"{job}, process {os.getpid()}")
-        lock.flush()
-        lake = Lake(root)
+    store = store_at(place)
+    with store.held(job):
+        lake = Lake(store)
         lake.prepare()
         try:
             yield lake
         finally:
-            lake.clean_up()
+            # Whoever opens it next does it too: an error of this must not hide the one that ended the job.
+            with suppress(OSError):
+                store.clean_up()
 
 
 def _columns(metadata: pq.FileMetaData) -> list[pq.ColumnChunkMetaData]:
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return [group.column(number) for group in groups for number in range(metadata.num_columns)]
-
-
-def _link_others(live: Path, fresh: Path, gone: Collection[str]) -> None:
-    """Everything of a table's directory but some entries, into another directory, without a copy."""
-    for entry in live.iterdir():
-        if entry.name in gone:
-            continue
-        if entry.is_dir():
-            (fresh / entry.name).mkdir()
-            for file in entry.iterdir():
-                os.link(file, fresh / entry.name / file.name)
-            shutil.copystat(entry, fresh / entry.name)  # its age is how long it has been quiet
-        else:
-            os.link(entry, fresh / entry.name)
-
-
-def _write_part(rows: DataFrame, directory: Path) -> None:
-    rows.write.parquet(str(directory))
-    for mark in ("_SUCCESS", "._SUCCESS.crc"):
-        (directory / mark).unlink(missing_ok=True)
-
-
-def _write_few(rows: pa.Table, directory: Path) -> None:
-    directory.mkdir()
-    pq.write_table(rows, directory / "few.parquet")
-
-
-def _write_units(rows: DataFrame, directory: Path) -> Iterator[tuple[str, Path]]:
-    """A file for each unit, by the executors."""
-    keyed = rows.withColumn("_unit", _file_column())
-    keyed.repartition("_unit").write.partitionBy("_unit").parquet(str(directory))
-    for folder in directory.glob("_unit=*"):
-        (file,) = folder.glob("*.parquet")
-        yield folder.name.partition("=")[2], file
-
-
-def _write_few_units(rows: pa.Table, directory: Path) -> Iterator[tuple[str, Path]]:
-    """The same of rows that are here already."""
-    directory.mkdir()
-    keys = ("node", "stream_id", "stream")
-    places: dict[Unit, list[int]] = {}
-    for place, (node, stream_id, stream) in enumerate(zip(*(rows[key].to_pylist() for key in keys), strict=True)):
-        places.setdefault(Unit.of(node, stream_id, stream), []).append(place)
-    for unit, own in places.items():
-        file = directory / f"{file_of(unit)}.parquet"
-        pq.write_table(rows.take(own), file)
-        yield file_of(unit), file
-
-
-def _sync(directory: Path) -> None:
-    """To the disk before its name says that it is there."""
-    for path in directory.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())

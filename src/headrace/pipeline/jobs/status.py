@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from headrace.pipeline.jobs.board import Lane, Source, Status, read_status
-from headrace.pipeline.layout import LAYERS, require_lake
+from headrace.pipeline.layout import LAYERS
+from headrace.pipeline.stores.places import existing_store_at
+from headrace.pipeline.stores.store import Store
 from headrace.units import format_duration
 
 _SUFFIX = ".jsonl"
+_REQUESTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,13 @@ class Report:
     tables: list[TableSize]
 
 
-def look(lake_dir: Path) -> Report:
-    require_lake(lake_dir)
-    status = read_status(lake_dir)
-    is_running = status is not None and status.state == "running" and _is_alive(status.pid)
+def look(place: Path | str) -> Report:
+    """Raises PipelineError if there is no lake."""
+    store = existing_store_at(place)
+    status = read_status(store)
+    is_running = status is not None and status.state == "running" and store.is_held_by(status.pid)
     behind_s = _behind_s(status) if status is not None else None
-    return Report(str(lake_dir), status, is_running, behind_s, [*_tables(lake_dir)])
+    return Report(store.address, status, is_running, behind_s, [*_tables(store)])
 
 
 def to_json(report: Report) -> dict[str, Any]:
@@ -119,16 +123,6 @@ def _ago(seconds: float) -> str:
     return format_duration(max(0, round(seconds)))
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # somebody else's, and there
-    return True
-
-
 def _behind_s(status: Status) -> float | None:
     known = status.lanes.get("events")
     newest = [_newest_file_s(Path(one.place)) for one in status.sources.values() if one.what == "events"]
@@ -147,17 +141,24 @@ def _newest_file_s(data_dir: Path) -> float | None:
     return None
 
 
-def _tables(lake_dir: Path) -> list[TableSize]:
+def _tables(store: Store) -> list[TableSize]:
     found = []
     for layer in LAYERS:
-        for directory in sorted(path for path in (lake_dir / layer).glob("*") if path.is_dir()):
-            rows = files = size = 0
-            for file in directory.rglob("*.parquet"):
-                try:
-                    rows += pq.read_metadata(file).num_rows
-                    size += file.stat().st_size
-                except FileNotFoundError:
-                    continue  # replaced meanwhile
-                files += 1
-            found.append(TableSize(layer, directory.name, rows, files, size))
+        for table in sorted(entry.name for entry in store.entries(layer) if entry.is_directory):
+            directory = f"{layer}/{table}"
+            files = [one for one in store.entries(directory, is_recursive=True) if one.name.endswith(".parquet")]
+            # Many at once, for where each one is a request.
+            with ThreadPoolExecutor(1 if store.is_on_this_machine else _REQUESTS) as threads:
+                counts = [*threads.map(partial(_count, store), [f"{directory}/{file.name}" for file in files])]
+            known = [(count, file) for count, file in zip(counts, files, strict=True) if count is not None]
+            sizes = sum(file.size_bytes for _, file in known)
+            found.append(TableSize(layer, table, sum(count for count, _ in known), len(known), sizes))
     return found
+
+
+def _count(store: Store, file: str) -> int | None:
+    try:
+        rows: int = store.metadata(file).num_rows
+    except FileNotFoundError:
+        return None  # replaced meanwhile
+    return rows

@@ -8,7 +8,6 @@ new parts, over and over; a thread beside it does so with the tables that it tak
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -75,7 +74,7 @@ def run(
 ) -> None:
     """Until `stop` is set, or, once, until everything that is there is in the tables."""
     stop = stop or threading.Event()
-    board = board or Board(lake.root, "run")
+    board = board or Board(lake.store, "run")
     queries: list[FollowedQuery] = []
     try:
         for feed in _feeds(spark, lake, data_dirs, record_dirs):
@@ -85,7 +84,7 @@ def run(
             # One after the other: each starts a Python process, which on a busy machine must not take ten seconds.
             query.wait_begun(stop)
         events, recordings = EventTables(spark, lake), RecordingTables(spark, lake)
-        if not is_once:
+        if not is_once and lake.store.can_swap:
             Housekeeping(lake, retention or Retention(), compact_every_s, say, stop)
         beside = None if is_once else _Beside(recordings, say, board, stop)
         while not stop.is_set():
@@ -168,13 +167,10 @@ def _feeds(spark: SparkSession, lake: Lake, data_dirs: list[Path], record_dirs: 
 
 
 def _start(lake: Lake, feed: Feed, say: Say, board: Board, *, is_once: bool) -> StreamingQuery:
-    checkpoint = lake.checkpoint(feed.checkpoint_name)
-
     def write(rows: DataFrame, batch_id: int) -> None:
         began_s = time.monotonic()
         # The query's own id is part of the name: batches of a checkpoint that was deleted are other batches.
-        query_id = json.loads((checkpoint / "metadata").read_text("utf-8"))["id"]
-        prefix = f"stream-{query_id}-{feed.what}-"
+        prefix = f"stream-{lake.query_id(feed.checkpoint_name)}-{feed.what}-"
         own = {"own_prefix": prefix} if feed.what == "tags" else {}
         try:
             with lake.sharing.used(), quick_plans(rows.sparkSession):
@@ -187,7 +183,9 @@ def _start(lake: Lake, feed: Feed, say: Say, board: Board, *, is_once: bool) -> 
             board.took_in(feed.checkpoint_name, taken.rows, taken.problems, took_s)
             say(describe(feed.what, taken.rows, taken.problems, took_s, batch_id))
 
-    writer: Any = feed.rows.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
+    writer: Any = feed.rows.writeStream.foreachBatch(write).option(
+        "checkpointLocation", lake.checkpoint(feed.checkpoint_name)
+    )
     writer = writer.queryName(feed.checkpoint_name)
     trigger = {"availableNow": True} if is_once else {"processingTime": f"{TRIGGER_S[feed.what]} seconds"}
     query: StreamingQuery = writer.trigger(**trigger).start()

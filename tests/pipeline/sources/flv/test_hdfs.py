@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.pipeline.flv_files import HEADER, recording
-from tests.pipeline.hdfs import Hdfs, has_maven, start_hdfs
+from tests.pipeline.hdfs import Hdfs
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
-    pytest.mark.skipif(not has_maven(), reason="HDFS is fetched by mvn, which is not installed"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 TAGS = recording(40)
-
-
-@pytest.fixture(scope="module")
-def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
-    with start_hdfs(tmp_path_factory.mktemp("hdfs")) as running:
-        yield running
 
 
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:

@@ -1,0 +1,1 @@
+"""The places that a lake may lie in: a disk, HDFS, an object store."""
