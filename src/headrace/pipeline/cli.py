@@ -1,13 +1,11 @@
 """`headrace pipeline run`, `batch`, `simulate`, `status` and `compact`: words in, a job run, one clear line if not.
 
-Owns arguments and exit statuses: 0 done, 1 the job failed, 2 the command line was wrong, 130 Ctrl-C. PySpark is
-imported only when a job that needs it begins.
+Owns arguments. PySpark is imported only when a job that needs it begins.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import math
 import os
@@ -18,46 +16,29 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
-from headrace.errors import HeadraceError
+from headrace.errors import ConfigError, HeadraceError
+from headrace.pipeline.commands import Parser, exit_status, require_packages
 from headrace.pipeline.jobs.retention import DEFAULT_BRONZE, DEFAULT_TIERS, Retention, parse_span_ms, parse_tiers
 
 _Value = TypeVar("_Value")
 _NICE = 10
 _NEEDED = ("pyspark", "pyarrow", "numpy", "xxhash", "pandas")
 _NEEDED_TO_SIMULATE = ("pyarrow", "numpy")
-_INTERRUPTED = 130  # 128 and the number of the signal, as shells count
 
 
 def main(argv: Sequence[str], program: str) -> int:
     """Called by `headrace.cli` with the arguments behind `pipeline`."""
-    try:
-        options = _parser(program).parse_args(argv)
-    except _UsageError as error:
-        _complain(program, str(error))
-        return 2
-    except SystemExit:  # help was asked for, and printed
-        return 0
-    if options.job == "run" and options.remote is not None:
-        # Spark Connect runs the function that takes in a stream's batches inside the server, without our archive.
-        _complain(program, "run needs --master: over Spark Connect (--remote) there is batch, again and again")
-        return 2
-    needed = _NEEDED_TO_SIMULATE if options.job == "simulate" else _NEEDED
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
-        _complain(program, f"the pipeline needs {', '.join(missing)}; install headrace[pipeline]")
-        return 1
-    try:
-        return _simulate(options) if options.job == "simulate" else _run(options)
-    except HeadraceError as error:
-        _complain(program, str(error))
-        return 1
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+    return exit_status(program, lambda: _run(_parser(program).parse_args(argv)))
 
 
-def _simulate(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> None:
+    require_packages("the pipeline", _NEEDED_TO_SIMULATE if options.job == "simulate" else _NEEDED)
+    _JOBS[options.job](options)
+
+
+def _simulate(options: argparse.Namespace) -> None:
     from headrace.pipeline.jobs.progress import open_progress
     from headrace.pipeline.jobs.report import say_to_stdout
     from headrace.pipeline.simulate import job
@@ -77,12 +58,12 @@ def _simulate(options: argparse.Namespace) -> int:
     )
     with open_progress(say_to_stdout) as progress:
         job.run(asked, options.jobs, say_to_stdout, progress)
-    return 0
 
 
-def _run(options: argparse.Namespace) -> int:
-    if options.job in _WITHOUT_SPARK:
-        return _WITHOUT_SPARK[options.job](options)
+def _run_on_spark(options: argparse.Namespace) -> None:
+    if options.job == "run" and options.remote is not None:
+        # Spark Connect runs the function that takes in a stream's batches inside the server, without our archive.
+        raise ConfigError("run needs --master: over Spark Connect (--remote) there is batch, again and again")
     from headrace.pipeline.executors import require_executors
     from headrace.pipeline.jobs import batch, streaming
     from headrace.pipeline.jobs.board import Board
@@ -141,27 +122,30 @@ def _run(options: argparse.Namespace) -> int:
             raise
         finally:
             spark.stop()
-    return 0
 
 
-def _show_status(options: argparse.Namespace) -> int:
+def _show_status(options: argparse.Namespace) -> None:
     from headrace.pipeline.jobs import status
 
     report = status.look(_lake(options))
     text = json.dumps(status.to_json(report)) if options.format == "json" else status.to_text(report)
     sys.stdout.write(f"{text}\n")
-    return 0
 
 
-def _compact(options: argparse.Namespace) -> int:
+def _compact(options: argparse.Namespace) -> None:
     from headrace.pipeline.jobs import housekeeping
     from headrace.pipeline.jobs.report import say_to_stdout
 
     housekeeping.run(housekeeping.Request(_lake(options), Retention(options.keep, options.keep_bronze)), say_to_stdout)
-    return 0
 
 
-_WITHOUT_SPARK = {"status": _show_status, "compact": _compact}
+_JOBS = {
+    "run": _run_on_spark,
+    "batch": _run_on_spark,
+    "simulate": _simulate,
+    "status": _show_status,
+    "compact": _compact,
+}
 
 
 def _lake(options: argparse.Namespace) -> Path | str:
@@ -175,17 +159,8 @@ def _stop_at_eof(stop: threading.Event) -> None:
     stop.set()
 
 
-class _UsageError(Exception):
-    pass
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise _UsageError(message)
-
-
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = _Parser(prog=program, description="Recordings and events to tables, on Apache Spark.")
+    parser = Parser(prog=program, description="Recordings and events to tables, on Apache Spark.")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="run|batch|simulate|status|compact")
     run = jobs.add_parser("run", help="follow the server until it is stopped", allow_abbrev=False)
     run.add_argument("--once", action="store_true", help="take in what is there now, then end")
@@ -249,7 +224,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_simulate(jobs: argparse._SubParsersAction[_Parser]) -> None:
+def _add_simulate(jobs: argparse._SubParsersAction[Parser]) -> None:
     simulate = jobs.add_parser("simulate", help="write the event log of a server that never ran", allow_abbrev=False)
     add = simulate.add_argument
     add("--streams", type=_count(1, 10_000), required=True, metavar="N", help="channels, most of them live at a time")
@@ -343,7 +318,3 @@ def _setting(text: str) -> tuple[str, str]:
     if not equals or not key.startswith("spark."):
         raise argparse.ArgumentTypeError(f"found {key!r}, expected spark.NAME=VALUE")  # a value may be a secret
     return key, value
-
-
-def _complain(program: str, message: str) -> None:
-    sys.stderr.write(f"{program}: {message}\n")

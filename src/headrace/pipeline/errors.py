@@ -39,6 +39,7 @@ CONDITIONS: dict[str, str] = {
     "MASTER_INVALID": "master {master}, expected {expected}",
     "OPTION_INVALID": "option {option}={value}, expected {expected}",
     "OUTPUT_NOT_WRITABLE": "{path} cannot be written: {reason}",
+    "PACKAGES_MISSING": "{what} needs {packages}; install headrace[pipeline]",
     "PATH_NOT_FOUND": "there is nothing at {path}",
     "PYTHON_NOT_FOUND": "PYSPARK_PYTHON is {python}, expected a Python that is here too: it plans reads",
     "QUERY_FAILED": "the stream of {what} failed: {reason}",

@@ -41,7 +41,7 @@ def _native(uri: str) -> tuple[pafs.FileSystem, str]:
     place = urlsplit(uri)
     kind: Any = ViewfsFileSystem if place.scheme.lower() == "viewfs" else HdfsFileSystem
 
-    class WithTimes(kind):  # type: ignore[misc]
+    class WithTimes(kind):  # type: ignore[misc]  # the client has no types
         """pyarrow asks for `mtime` in seconds; this client has it under Hadoop's name, in milliseconds."""
 
         def _convert_file_status(self, file_status: Any) -> dict[str, Any]:

@@ -250,4 +250,4 @@ def test_an_answer_that_cannot_be_written_is_told(night: Path) -> None:
             check=False,
         )
     assert done.returncode == 1
-    assert done.stderr == b"headrace query: the answer could not be written: No space left on device\n"
+    assert done.stderr == b"headrace query: the answer cannot be written: No space left on device\n"

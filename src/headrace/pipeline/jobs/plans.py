@@ -60,7 +60,7 @@ def run_again(plan: DataFrame) -> pa.Table:
 
 def quick_session(spark: SparkSession) -> SparkSession:
     """Another session of the same Spark, all of whose plans are for few rows."""
-    # A new one of Spark Connect would know nothing of the settings that its client made.
+    # A new one of Spark Connect would know nothing of the settings that its client made; only that one can be cloned.
     session = spark.cloneSession() if is_connect(spark) else spark.newSession()  # type: ignore[attr-defined]
     for name, value in {**SESSION_CONF, **QUICK}.items():
         session.conf.set(name, value)

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -84,7 +85,52 @@ class Progress(Protocol):
     ) -> None: ...
 
 
-class PlainProgress:
+class StagedProgress(ABC):
+    """Counts what a stage has done; how that is shown is its heirs' matter."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._stage: Stage | None = None
+        self._lock = threading.Lock()
+
+    def advance(self, *, files: int = 0, size_bytes: int = 0, rows: int = 0) -> None:
+        with self._lock:
+            if self._stage is None:
+                return
+            self._stage.files += files
+            self._stage.size_bytes += size_bytes
+            self._stage.rows += rows
+            self._stage.inside = ""
+            self._show(self._stage)
+
+    def inside(self, text: str) -> None:
+        with self._lock:
+            if self._stage is not None:
+                self._stage.inside = text
+                self._show(self._stage)
+
+    def end(self, line: str) -> None:
+        self._close()
+        self._say(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    @abstractmethod
+    def _show(self, stage: Stage) -> None:
+        """Called under the lock."""
+
+    def _close(self) -> None:
+        with self._lock:
+            self._stage = None
+
+
+class PlainProgress(StagedProgress):
     """Lines: one every few seconds at most, and the one at a stage's end."""
 
     def __init__(
@@ -95,40 +141,17 @@ class PlainProgress:
         every_s: float = PLAIN_EVERY_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._say = say
-        self._show = show
+        super().__init__(say)
+        self._show_line = show
         self._every_s = every_s
         self._clock = clock
         self._shown_s = 0.0
-        self._stage: Stage | None = None
-        self._lock = threading.Lock()
 
     def begin(self, what: str, *, files: int = 0, size_bytes: int = 0, unit: str = "files") -> None:
         self._stage = Stage(what, files, size_bytes, self._clock(), unit)
         self._shown_s = self._stage.began_s
 
-    def advance(self, *, files: int = 0, size_bytes: int = 0, rows: int = 0) -> None:
-        with self._lock:
-            if self._stage is None:
-                return
-            self._stage.files += files
-            self._stage.size_bytes += size_bytes
-            self._stage.rows += rows
-            self._stage.inside = ""
-            self._show_now_and_then(self._stage)
-
-    def inside(self, text: str) -> None:
-        with self._lock:
-            if self._stage is not None:
-                self._stage.inside = text
-                self._show_now_and_then(self._stage)
-
-    def end(self, line: str) -> None:
-        with self._lock:
-            self._stage = None
-        self._say(line)
-
-    def _show_now_and_then(self, stage: Stage) -> None:
+    def _show(self, stage: Stage) -> None:
         now_s = self._clock()
         if now_s - self._shown_s < self._every_s:
             return
@@ -137,15 +160,7 @@ class PlainProgress:
         words = [f"{share:.0%}"] if share is not None else []
         words += stage.done()
         words += [f"{human_time(left_s)} left"] if left_s is not None else []
-        self._show(f"{stage.what}: {', '.join(words)}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stage = None
+        self._show_line(f"{stage.what}: {', '.join(words)}")
 
 
 class SilentProgress(PlainProgress):

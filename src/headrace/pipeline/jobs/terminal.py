@@ -7,13 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
-from typing import Self
+from types import FrameType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from headrace.pipeline.jobs.progress import Stage, human_time
+from headrace.pipeline.jobs.progress import Stage, StagedProgress, human_time
 from headrace.pipeline.jobs.report import Say
 
 _STEPS = 1000  # of the bar
@@ -35,17 +34,15 @@ def _uninterrupted() -> Iterator[None]:
         before(*noted[0])
 
 
-class TerminalProgress:
+class TerminalProgress(StagedProgress):
     """See `progress.Progress`."""
 
     def __init__(self, say: Say) -> None:
-        self._say = say
+        super().__init__(say)
         # Colours as rich thinks fit, which is none where NO_COLOR is set.
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
         self._task = TaskID(0)
-        self._stage: Stage | None = None
-        self._lock = threading.Lock()
 
     def begin(self, what: str, *, files: int = 0, size_bytes: int = 0, unit: str = "files") -> None:
         self._close()
@@ -69,26 +66,6 @@ class TerminalProgress:
         with _uninterrupted():
             bar.start()
 
-    def advance(self, *, files: int = 0, size_bytes: int = 0, rows: int = 0) -> None:
-        with self._lock:
-            if self._stage is None:
-                return
-            self._stage.files += files
-            self._stage.size_bytes += size_bytes
-            self._stage.rows += rows
-            self._stage.inside = ""
-            self._show(self._stage)
-
-    def inside(self, text: str) -> None:
-        with self._lock:
-            if self._stage is not None:
-                self._stage.inside = text
-                self._show(self._stage)
-
-    def end(self, line: str) -> None:
-        self._close()
-        self._say(line)
-
     def _show(self, stage: Stage) -> None:
         if self._bar is None:
             return
@@ -103,11 +80,3 @@ class TerminalProgress:
         if bar is not None:
             with _uninterrupted():
                 bar.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()

@@ -1,23 +1,21 @@
 """`headrace query`: SQL in, rows out, one clear line if it cannot be.
 
-Owns arguments, formats by name and exit statuses: 0 done, 1 no answer, 2 the command line was wrong, 130 Ctrl-C.
-Engines and the drawing of tables are imported when they are needed.
+Owns arguments and formats by name. Engines and the drawing of tables are imported when they are needed.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import io
-import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NoReturn
 
-from headrace.errors import HeadraceError
+from headrace.errors import ConfigError
+from headrace.pipeline.commands import Parser, exit_status, require_packages, write_no_more
+from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.query.formats import write_csv, write_json
 from headrace.pipeline.query.lake import Table, find_tables
 from headrace.pipeline.query.result import Result
@@ -34,39 +32,13 @@ example        headrace query "select stream, status, count(*) from stream_healt
 
 def main(argv: Sequence[str], program: str) -> int:
     """Called by `headrace.cli` with the arguments behind `query`."""
-    try:
-        options = _parser(program).parse_args(argv)
-        sql = _sql(options)
-    except _UsageError as error:
-        return _complain(program, str(error), 2)
-    except SystemExit:  # help was asked for, and printed
-        return 0
-    except KeyboardInterrupt:
-        return 130
-    try:
-        return _answer(options, sql, program)
-    except HeadraceError as error:
-        return _complain(program, str(error), 1)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # whoever reads has enough, as `head` does
-        _write_no_more()
-        return 0
-    except OSError as error:
-        _write_no_more()
-        return _complain(program, f"the answer could not be written: {error.strerror}", 1)
+    return exit_status(program, lambda: _answer(_parser(program).parse_args(argv)))
 
 
-def _write_no_more() -> None:
-    """What is still in the buffer must not be tried again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _answer(options: argparse.Namespace, sql: str | None, program: str) -> int:
+def _answer(options: argparse.Namespace) -> None:
+    sql = _sql(options)
     needed = ("duckdb",) if options.master is None else ("pyspark", "pyarrow")
-    missing = [name for name in (*needed, "rich") if importlib.util.find_spec(name) is None]
-    if missing:
-        return _complain(program, f"a query needs {', '.join(missing)}; install headrace[pipeline]", 1)
+    require_packages("a query", (*needed, "rich"))
     data_dir = shlex.quote(str(options.data_dir))
     made_by = f"headrace pipeline batch --data-dir {data_dir}"
     if options.lake is not None:
@@ -75,13 +47,18 @@ def _answer(options: argparse.Namespace, sql: str | None, program: str) -> int:
     format_name = options.format or ("table" if sys.stdout.isatty() else "csv")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # JSON is, and the rest had better be
-    if sql is None:
-        _write_listing(tables, format_name)
-    else:
-        with _run(tables, sql, options.master) as result:
-            _write(result, format_name)
-    sys.stdout.flush()
-    return 0
+    try:
+        if sql is None:
+            _write_listing(tables, format_name)
+        else:
+            with _run(tables, sql, options.master) as result:
+                _write(result, format_name)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        write_no_more()
+        raise PipelineError("OUTPUT_NOT_WRITABLE", path="the answer", reason=error.strerror) from None
 
 
 def _run(tables: dict[str, Table], sql: str, master: str | None) -> AbstractContextManager[Result]:
@@ -122,33 +99,24 @@ def _listing(tables: dict[str, Table]) -> Iterator[tuple[str, str, str, str]]:
 
 def _sql(options: argparse.Namespace) -> str | None:
     if len(options.sql) > 1:
-        raise _UsageError(f"found {len(options.sql)} words of SQL, expected them in quotes, as one")
+        raise ConfigError(f"found {len(options.sql)} words of SQL, expected them in quotes, as one")
     text: str | None = options.sql[0] if options.sql else None
     if options.file is not None and text is not None:
-        raise _UsageError("found SQL and --file, expected one of them")
+        raise ConfigError("found SQL and --file, expected one of them")
     try:
         if options.file is not None:
             text = options.file.read_text("utf-8")
         elif text == "-":
             text = sys.stdin.buffer.read().decode("utf-8")
     except OSError as error:
-        raise _UsageError(f"--file: {options.file}: {error.strerror}") from None
+        raise ConfigError(f"--file: {options.file}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise _UsageError(f"{options.file or 'standard input'}: found bytes that are no UTF-8 text") from None
+        raise ConfigError(f"{options.file or 'standard input'}: found bytes that are no UTF-8 text") from None
     return text
 
 
-class _UsageError(Exception):
-    pass
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise _UsageError(message)
-
-
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog=program,
         description="SQL over the tables of a lake, which is only read.",
         epilog=_EPILOG,
@@ -162,8 +130,3 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument("--lake", type=Path, metavar="DIR", help="(default lake in the data directory)")
     parser.add_argument("--master", metavar="URL", help="run on Spark there, such as local[*], and not on DuckDB")
     return parser
-
-
-def _complain(program: str, message: str, status: int) -> int:
-    sys.stderr.write(f"{program}: {message}\n")
-    return status

@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -137,19 +138,17 @@ def _stamps(own: list[Table], pause: Callable[[float], None]) -> Stamps:
 
     stamps: Stamps = {}
     for table in own:
-        stamps |= patiently(table.directory, lambda table=table: stamps_of(table), pause)  # type: ignore[misc]
+        stamps |= patiently(table.directory, partial(stamps_of, table), pause)
     return stamps
 
 
 def _forget_functions(session: SparkSession) -> None:
     """Those that call any method of any class, to write files for instance."""
-    jvm = session._jvm
+    jvm: Any = session._jvm
     registry = session._jsparkSession.sessionState().functionRegistry()
-    some = jvm.scala.Option.apply  # type: ignore[union-attr]
+    some = jvm.scala.Option.apply
     for name in _CALLS_INTO_JAVA:
-        place = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(  # type: ignore[union-attr]
-            name, some("builtin"), some("system")
-        )
+        place = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name, some("builtin"), some("system"))
         registry.dropFunction(place)
 
 

@@ -13,6 +13,7 @@ import resource
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.query.lake import Table, parquet_files, patiently
@@ -27,7 +28,7 @@ def pinned(tables: Iterable[Table], pause: Callable[[float], None] = time.sleep)
     with ExitStack() as held:
         paths: dict[str, list[str]] = {}
         for table in tables:
-            descriptors = patiently(table.directory, lambda table=table: _open_all(table), pause)  # type: ignore[misc]
+            descriptors = patiently(table.directory, partial(_open_all, table), pause)
             for descriptor in descriptors:
                 held.callback(os.close, descriptor)
             paths[table.name] = [f"{DESCRIPTORS}/{descriptor}" for descriptor in descriptors]

@@ -1,21 +1,20 @@
 """`headrace report`: words in, a report out, one clear line if it cannot be.
 
-Owns arguments, exit statuses (0 done, 1 it could not be made, 2 the command line was wrong) and where the output goes.
+Owns arguments and where the output goes.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from headrace.errors import HeadraceError
+from headrace.pipeline.commands import Parser, exit_status, require_packages
 from headrace.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -31,29 +30,12 @@ _STDOUT = "-"
 
 def main(argv: Sequence[str], program: str) -> int:
     """Called by `headrace.cli` with the arguments behind `report`."""
-    try:
-        options = _parser(program).parse_args(argv)
-    except _UsageError as error:
-        _complain(program, str(error))
-        return 2
-    except SystemExit:  # help was asked for, and printed
-        return 0
+    return exit_status(program, lambda: _run(_parser(program).parse_args(argv)))
+
+
+def _run(options: argparse.Namespace) -> None:
     kind = options.format or _format_of(options.output)
-    missing = [name for name in _NEEDED[kind] if importlib.util.find_spec(name) is None]
-    if missing:
-        _complain(program, f"a report as {kind} needs {', '.join(missing)}; install headrace[pipeline]")
-        return 1
-    try:
-        _run(options, kind)
-    except BrokenPipeError:  # whoever read has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    except HeadraceError as error:
-        _complain(program, str(error))
-        return 1
-    return 0
-
-
-def _run(options: argparse.Namespace, kind: str) -> None:
+    require_packages(f"a report as {kind}", _NEEDED[kind])
     from headrace.pipeline.report.choosing import Catalogue, as_day
     from headrace.pipeline.report.tables import LakeTables
 
@@ -198,17 +180,8 @@ def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
-class _UsageError(Exception):
-    pass
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise _UsageError(message)
-
-
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog=program,
         allow_abbrev=False,
         description="What the tables say of a broadcast: was it healthy, what did each destination miss, who watched.",
@@ -230,7 +203,3 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument("--lake", type=Path, metavar="DIR", help="the tables (default lake in the data directory)")
     parser.add_argument("--output", metavar="FILE_OR_DIR", help="where it goes; - is standard output")
     return parser
-
-
-def _complain(program: str, message: str) -> None:
-    sys.stderr.write(f"{program}: {' '.join(message.splitlines())}\n")
