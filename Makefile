@@ -21,6 +21,7 @@ IS_PART := $(filter command environment,$(origin TESTS))$(PYTEST_ARGS)
 COVERAGE ?= --cov --cov-report=term $(if $(IS_PART),--cov-fail-under=0)
 # Two processes halve the time, most of which is spent waiting for media to arrive. JOBS=0 runs everything in one.
 JOBS ?= 2
+BENCH ?=
 
 UV_VERSION := 0.13.7
 UPGRADE ?=
@@ -30,7 +31,7 @@ LOCK = $(VENV)/lock/bin/uv pip compile pyproject.toml --quiet --universal --pyth
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test test-spark check format lock clean
+.PHONY: help install run test test-spark bench-pipeline check format lock clean
 
 help: ## list the targets
 	@echo 'Headrace, a live-streaming RTMP relay. Targets:'
@@ -50,6 +51,9 @@ test: $(VENV)/.test-installed ## run the tests, with coverage; make test TESTS=t
 
 test-spark: $(VENV)/.test-installed ## run only those that need Spark
 	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) tests/pipeline tests/examples tests/integration/test_pipeline.py
+
+bench-pipeline: $(VENV)/.test-installed ## measure the pipeline, results in build/; make bench-pipeline BENCH=--quick
+	$(BIN)/python -m benchmarks.pipeline $(BENCH)
 
 check: $(VENV)/.test-installed ## format, lint and types, changing nothing
 	$(BIN)/ruff format --check .

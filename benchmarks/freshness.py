@@ -1,6 +1,6 @@
 """How far the tables are behind: an event's time to its row being readable, while streams are live.
 
-    .venv/bin/python -m benchmarks.freshness [--streams 1] [--minutes 3]
+    .venv/bin/python -m benchmarks.freshness [--streams 1] [--minutes 3] [--json out.json]
 
 Streams of 1 Mbit/s from the load generator, a player each, the server with `-record-all -pipeline on`. Twice a second
 the newest time in the tables is read by pyarrow, as any reader would: of gold `audience`, which is made of events, and
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import tempfile
 import time
@@ -96,8 +97,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    print(json.dumps({**provenance(), **measure(options.streams, options.minutes)}))
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    found = measure(options.streams, options.minutes)
+    print(json.dumps(found))
+    if options.json:
+        options.json.write_text(json.dumps({"provenance": provenance(), **found}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

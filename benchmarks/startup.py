@@ -12,18 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from benchmarks.costs import run_measured
 from benchmarks.processes import provenance
 from tests.pipeline.flv_files import recording, write_flv
 from tests.pipeline.jobs.logs_on_disk import some_stream, write_events
 
-_LOOK_S = 0.1
 _QUERY = """
 import time
 began = time.time()
@@ -36,59 +35,20 @@ spark.stop()
 """
 
 
-@dataclass
-class Run:
-    what: str
-    wall_s: float
-    answered_s: float | None
-    jvm_mb: float
-    all_mb: float
-
-
-def children_of(pid: int) -> list[int]:
-    found = [pid]
-    for one in found:
-        for task in Path(f"/proc/{one}/task").glob("*/children"):
-            try:
-                found += [int(child) for child in task.read_text().split()]
-            except OSError:
-                continue
-    return found
-
-
-def memory_mb(pid: int) -> tuple[float, float]:
-    """Of the JVM, and of all: what is theirs alone, and their share of what they have in common."""
-    jvm = everything = 0.0
-    for one in children_of(pid):
-        try:
-            rollup = Path(f"/proc/{one}/smaps_rollup").read_text()
-            name = Path(f"/proc/{one}/comm").read_text().strip()
-        except OSError:
-            continue
-        kb = next((int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")), 0)
-        everything += kb / 1024
-        jvm += kb / 1024 if name == "java" else 0
-    return jvm, everything
-
-
-def measure(what: str, command: list[str], cache: Path) -> Run:
-    environ = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-    began_s = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environ)
-    jvm_mb = all_mb = 0.0
-    while process.poll() is None:
-        jvm, everything = memory_mb(process.pid)
-        jvm_mb, all_mb = max(jvm_mb, jvm), max(all_mb, everything)
-        time.sleep(_LOOK_S)
-    wall_s = time.monotonic() - began_s
-    assert process.stdout is not None
-    said = process.stdout.read().split()
-    assert process.returncode == 0, f"{what} ended with {process.returncode}"
-    answered_s = sum(map(float, said)) if "query" in what else None
-    run = Run(what, round(wall_s, 2), answered_s and round(answered_s, 2), round(jvm_mb), round(all_mb))
+def measure(what: str, command: list[str], cache: Path) -> dict[str, Any]:
+    cost = run_measured(command, {"XDG_CACHE_HOME": str(cache)})
+    answered_s = round(sum(map(float, cost.said.split())), 2) if "query" in what else None
     shown = "" if answered_s is None else f"answered after {answered_s:5.1f} s, "
-    print(f"{what:28} {shown}{wall_s:5.1f} s in all, JVM {jvm_mb:4.0f} MB, all {all_mb:4.0f} MB", flush=True)
-    return run
+    print(
+        f"{what:28} {shown}{cost.wall_s:5.1f} s in all, CPU {cost.cpu_s:5.1f} s, "
+        f"JVM {cost.jvm_mb:4} MB, all {cost.all_mb:4} MB",
+        flush=True,
+    )
+    return {
+        "what": what,
+        "answered_s": answered_s,
+        **{name: value for name, value in asdict(cost).items() if name != "said"},
+    }
 
 
 def main() -> None:
@@ -111,7 +71,7 @@ def main() -> None:
         query = [sys.executable, "-c", _QUERY]
         runs += [measure("session and query, later", query, cache) for _ in range(options.runs)]
     if options.json:
-        facts = {"provenance": provenance(), "runs": [asdict(run) for run in runs]}
+        facts = {"provenance": provenance(), "runs": runs}
         options.json.write_text(json.dumps(facts, indent=2) + "\n")
 
 
