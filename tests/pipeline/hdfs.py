@@ -70,7 +70,7 @@ def start_hdfs(folder: Path) -> Iterator[Hdfs]:
 
 
 def _run(folder: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
-    java = find_java(os.environ, user_cache_dir(os.environ)) / "bin" / "java"
+    java = find_java(os.environ, user_cache_dir(os.environ)).home / "bin" / "java"
     path = f"{folder / 'conf'}:{_server_jar()}:{_JARS}/*"
     with (folder / f"{main.rpartition('.')[2]}.log").open("ab") as log:
         return subprocess.Popen([str(java), "-Xmx256m", "-cp", path, main, *arguments], stdout=log, stderr=log)

@@ -35,13 +35,23 @@ def no_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
     first, second = make_java(tmp_path / "a b", "21"), make_java(tmp_path / "second", "17")
     environ = {"JAVA_HOME": str(first), "PATH": f"{second}/bin"}
-    assert java.find_java(environ, tmp_path) == first
-    assert java.find_java({"PATH": f"{second}/bin"}, tmp_path) == second
+    assert java.find_java(environ, tmp_path).home == first
+    assert java.find_java({"PATH": f"{second}/bin"}, tmp_path) == (17, second)
 
 
 def test_an_old_java_home_is_passed_over(tmp_path: Path) -> None:
     old, new = make_java(tmp_path / "old", "1.8"), make_java(tmp_path / "new", "25")
-    assert java.find_java({"JAVA_HOME": str(old), "PATH": f"{new}/bin"}, tmp_path) == new
+    assert java.find_java({"JAVA_HOME": str(old), "PATH": f"{new}/bin"}, tmp_path) == (25, new)
+
+
+def test_what_is_written_beside_a_java_is_believed(tmp_path: Path) -> None:
+    home = make_java(tmp_path / "jdk", "21")
+    (home / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="22.0.1"\n')
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
+    assert java.find_java({"PATH": f"{tmp_path}/bin"}, tmp_path) == (22, home)
+    (home / "release").write_text("nothing of use")
+    assert java.find_java({"PATH": f"{tmp_path}/bin"}, tmp_path) == (21, home)
 
 
 @pytest.mark.usefixtures("no_bundle")
@@ -68,7 +78,7 @@ def test_a_java_that_does_not_tell_its_version_is_none(tmp_path: Path, script: s
 
 
 def test_the_bundled_java_starts_with_what_spark_asks_for(tmp_path: Path) -> None:
-    home = java.find_java({"PATH": str(tmp_path)}, tmp_path / "a cache's")
+    home = java.find_java({"PATH": str(tmp_path)}, tmp_path / "a cache's").home
     arguments = ["--add-modules=jdk.incubator.vector", "-Dname=a b", "-XshowSettings:properties", "-version"]
     done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

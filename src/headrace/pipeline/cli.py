@@ -71,7 +71,7 @@ def _run_on_spark(options: argparse.Namespace) -> None:
     from headrace.pipeline.jobs.progress import open_progress
     from headrace.pipeline.jobs.report import say_to_stdout
     from headrace.pipeline.masters import is_local
-    from headrace.pipeline.session import is_in_process, make_session
+    from headrace.pipeline.session import end_session, is_in_process, make_session
 
     data_dirs = options.data_dir or [Path("data")]
     record_dirs = options.record_dir or [Path("recordings")]
@@ -83,7 +83,11 @@ def _run_on_spark(options: argparse.Namespace) -> None:
             os.nice(_NICE)  # the JVM inherits it: the server beside us has the machine first
         try:
             spark = make_session(
-                f"headrace {options.job}", master=options.master, remote=options.remote, conf=dict(options.conf)
+                f"headrace {options.job}",
+                master=options.master,
+                remote=options.remote,
+                conf=dict(options.conf),
+                leaves_classes=options.job == "batch",  # whoever stops a run wants it to end at once
             )
         except HeadraceError as error:
             board.end(str(error))
@@ -121,7 +125,7 @@ def _run_on_spark(options: argparse.Namespace) -> None:
             board.end(str(error).strip().partition("\n")[0])
             raise
         finally:
-            spark.stop()
+            end_session(spark)
 
 
 def _show_status(options: argparse.Namespace) -> None:

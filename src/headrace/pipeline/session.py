@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.archive import PACKAGE, pack_for_this_process
+from headrace.pipeline.class_archive import ClassArchive
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.java import find_java, user_cache_dir
+from headrace.pipeline.java import Java, find_java, user_cache_dir
 from headrace.pipeline.masters import is_local, is_on_this_machine, require_master, require_remote
 from headrace.pipeline.reasons import reason_of
 from headrace.pipeline.sources.flv.source import register
@@ -25,6 +28,8 @@ from headrace.pipeline.sources.flv.source import register
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 _LOOPBACK = "127.0.0.1"
+_WRITING_S = 300.0  # against hanging: it takes ten on two cores
+_written: ClassArchive | None = None  # by this process's JVM, when it ends
 # One machine has the server to run too: a small heap, no threads that only collect garbage, and few partitions.
 _LOCAL_JAVA = "-XX:+UseSerialGC"
 _LOCAL_CONF = {
@@ -59,15 +64,18 @@ def make_session(
     shuffle_partitions: int | None = None,
     conf: Mapping[str, str] | None = None,
     cache_dir: Path | None = None,
+    leaves_classes: bool = False,
 ) -> SparkSession:
-    """A session with our sources registered, or the one that this process has already.
+    """A session with our sources registered, or the one that this process has already. See `end_session`.
+
+    One that `leaves_classes` makes the next ones start faster, and takes some seconds to end for it, once.
 
     `remote` is the address of a Spark Connect server, and then `master` is that server's business. `conf` goes
     over every setting here; Java options in it are added to ours. Raises PipelineError if Spark cannot be had so.
     """
     own = {} if shuffle_partitions is None else {"spark.sql.shuffle.partitions": str(shuffle_partitions)}
     session = (
-        _start(app_name, master, {**own, **(conf or {})}, cache_dir or user_cache_dir(os.environ))
+        _start(app_name, master, {**own, **(conf or {})}, cache_dir or user_cache_dir(os.environ), leaves_classes)
         if remote is None
         else _connect(app_name, remote, {**_CONF, **own, **(conf or {})})
     )
@@ -75,6 +83,29 @@ def make_session(
         session.conf.set(key, value)
     register(session)
     return session
+
+
+def end_session(spark: SparkSession) -> None:
+    """Stops it and, if it is to leave its classes, waits for the JVM to write them."""
+    global _written
+    gateway = None if is_connect(spark) else spark.sparkContext._gateway
+    spark.stop()
+    archive, _written = _written, None
+    if archive is None or gateway is None:
+        return
+    jvm: subprocess.Popen[bytes] = gateway.proc
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None  # a later session starts a JVM of its own
+    assert jvm.stdin is not None
+    jvm.stdin.close()  # it ends with us, and this is how it is told
+    try:
+        is_well = jvm.wait(_WRITING_S) == 0
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        is_well = False
+    if is_well:
+        archive.keep()
+    archive.discard()
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -127,16 +158,19 @@ def flv_options(spark: SparkSession) -> dict[str, str]:
     return {"minPartitions": str(spark.sparkContext.defaultParallelism)}
 
 
-def _start(app_name: str, master: str, conf: Mapping[str, str], cache_dir: Path) -> SparkSession:
+def _start(app_name: str, master: str, conf: Mapping[str, str], cache_dir: Path, leaves_classes: bool) -> SparkSession:
     require_master(master, os.environ)
-    _prepare_environment(master, cache_dir)
+    java = find_java(os.environ, cache_dir)
+    _prepare_environment(master, java)
     archive = None if is_local(master) else pack_for_this_process()
     if archive is not None:
         # Spark gives it to executors, and forgets the Python that follows a stream's source beside the driver's JVM.
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(archive), os.environ.get("PYTHONPATH"))))
     settings = {**_CONF, **_machine_settings(master), **conf}
-    given_java = settings.get("spark.driver.extraJavaOptions")
-    settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, (_java_options(master), given_java)))
+    options = [_java_options(master), settings.get("spark.driver.extraJavaOptions")]
+    if is_local(master) and SparkContext._gateway is None:
+        options.append(_class_options(ClassArchive(cache_dir, java, Path(pyspark.__file__).parent), leaves_classes))
+    settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -149,9 +183,18 @@ def _start(app_name: str, master: str, conf: Mapping[str, str], cache_dir: Path)
     return session
 
 
-def _prepare_environment(master: str, cache_dir: Path) -> None:
+def _class_options(archive: ClassArchive, leaves_classes: bool) -> str | None:
+    global _written
+    if archive.exists():
+        return archive.to_use()
+    options = archive.to_write() if leaves_classes else None
+    _written = None if options is None else archive
+    return options
+
+
+def _prepare_environment(master: str, java: Java) -> None:
     """What the JVM and its Python workers inherit."""
-    os.environ["JAVA_HOME"] = str(find_java(os.environ, cache_dir))
+    os.environ["JAVA_HOME"] = str(java.home)
     if is_on_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     if is_local(master):

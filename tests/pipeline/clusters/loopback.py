@@ -57,7 +57,7 @@ class Spark:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
         return {
             **inherited,
-            "JAVA_HOME": str(find_java(os.environ, user_cache_dir(os.environ))),
+            "JAVA_HOME": str(find_java(os.environ, user_cache_dir(os.environ)).home),
             "JAVA_TOOL_OPTIONS": _JAVA,
             "SPARK_DAEMON_MEMORY": "512m",
             "SPARK_HOME": str(self.home),
