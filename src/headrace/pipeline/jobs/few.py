@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from headrace.pipeline.jobs.heads import CONTENTS, SUMS, Claims, Head, Tail, move_on
 from headrace.pipeline.jobs.lake import Lake
-from headrace.pipeline.jobs.plans import Slot, quick_session, run_again
+from headrace.pipeline.jobs.plans import Plan, Slot, quick_session
 from headrace.pipeline.jobs.units import Selection, file_name
 from headrace.pipeline.layout import Unit, file_of
 from headrace.pipeline.tables import (
@@ -47,7 +47,7 @@ class _FewRows:
         self._spark = quick_session(spark)
         self._lake = lake
         self._directory = lake.working_directory(type(self).__name__)
-        self._plans: dict[str, DataFrame] = {}
+        self._plans: dict[str, Plan] = {}
 
     def _slot(self, name: str, schema: StructType) -> Slot:
         return Slot(self._spark, self._directory, name, schema)
@@ -55,8 +55,8 @@ class _FewRows:
     def _run(self, name: str, make: Callable[[], DataFrame]) -> pa.Table:
         """The rows of a plan, which is made when it is first asked for: the first tables need not wait for the rest."""
         if name not in self._plans:
-            self._plans[name] = make()
-        return run_again(self._plans[name])
+            self._plans[name] = Plan(make())
+        return self._plans[name].run()
 
     def _publish(self, table: str, selection: Selection, make: Callable[[], DataFrame]) -> pa.Table:
         rows = self._run(table, make)
@@ -99,7 +99,7 @@ class FewRecordings(_FewRows):
             self._slot(name, event_schema) for name in ("events", "wide_events", "opened")
         )
         self._tags = self._slot("tags", TABLES["tags"].schema)
-        self._of_streams = timeline.of_streams(self._opened.frame, self._tags.frame)
+        self._of_streams = Plan(timeline.of_streams(self._opened.frame, self._tags.frame))
         self._stream_tags, self._wide_tags = (
             self._slot(name, self._of_streams.schema) for name in ("stream_tags", "wide_tags")
         )
@@ -188,7 +188,7 @@ class FewRecordings(_FewRows):
     def _stream_tags_of(self, selection: Selection, after: dict[str, int], known: set[str]) -> pa.Table:
         self._opened.put(selection.opened())
         self._tags.put(selection.tags(after, known))
-        rows = run_again(self._of_streams)
+        rows = self._of_streams.run()
         return rows.filter(pc.is_in(rows["stream_id"], value_set=pa.array(selection.ids, pa.string())))
 
     def _keep(self, key: tuple[str, str], head: Head | None) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines
 from headrace.pipeline.jobs.lake import Lake
-from headrace.pipeline.jobs.plans import Slot, quick_session, run_again
+from headrace.pipeline.jobs.plans import Plan, Slot, quick_session
 from headrace.pipeline.schema import STRING, table
 from headrace.pipeline.sources import events as event_source
 from headrace.pipeline.tables import events
@@ -28,14 +28,14 @@ class FewLines:
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._lake = lake
         self._slot = Slot(quick_session(spark), lake.working_directory("slots"), f"lines-{uuid.uuid4().hex}", _LINES)
-        self._plan = events.build(event_source.good(event_source.parse(self._slot.frame)))
+        self._plan = Plan(events.build(event_source.good(event_source.parse(self._slot.frame))))
         self._spans: dict[str, tuple[int, int]] = {}  # from when to when the events of each part are
 
     def take_in(self, spark: SparkSession, lake: Lake, part: str, lines: DataFrame) -> Taken:
         few = lines.limit(MAX_LINES + 1).toArrow()
         if few.num_rows <= MAX_LINES:
             self._slot.put(few)
-            rows = run_again(self._plan)
+            rows = self._plan.run()
             if rows.num_rows == few.num_rows:
                 return Taken(lake.add_part("events", part, self._without_known(rows)), 0)
         return take_in_lines(spark, lake, part, lines)

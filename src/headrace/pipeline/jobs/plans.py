@@ -1,8 +1,9 @@
 """Plans that are made once and run again and again, over rows that come and go.
 
-Making a plan from a table's function costs hundreds of calls to the JVM and seconds of a core; running it over the rows
-of a live stream costs a tenth of that. So the inputs of such plans are slots: files whose rows are replaced. Owns the
-slots and how a plan is run again. For masters on this machine, which see the slots' files.
+Making a plan from a table's function costs hundreds of calls to the JVM and seconds of a core, and to optimise it costs
+more than to run it over the rows of a live stream. So the inputs of such plans are slots: files whose rows are replaced
+and which Spark reads anew whenever it runs a plan. Owns the slots and how a plan is run again. For masters on this
+machine, which see the slots' files.
 """
 
 from __future__ import annotations
@@ -31,38 +32,57 @@ QUICK = {
 }
 
 
+# A slot's file is listed once, with this size, of which nothing is on the disk. Every file that takes its place is
+# smaller, so the one split that Spark makes of it covers all of that too.
+_LISTED_BYTES = 1 << 40
+_ONE_PARTITION = {
+    "spark.sql.files.maxPartitionBytes": str(_LISTED_BYTES),
+    "spark.sql.files.minPartitionNum": "1",
+    # Or Spark would think that there is much to join, and shuffle it: it multiplies the sizes of what is joined.
+    "spark.sql.sources.fileCompressionFactor": str(1 / _LISTED_BYTES),
+    "spark.sql.maxSinglePartitionBytes": str(1 << 62),
+}
+# What keeps the rows of a plan's first run, as it is called in a plan.
+_KEEPERS = ("Exchange", "Subquery", "InMemoryTableScan", "AdaptiveSparkPlan")
+
+
 class Slot:
-    """Rows that plans are made of, and that can be replaced under them."""
+    """Rows that plans are made of, and that can be replaced under them. In a `quick_session`."""
 
     def __init__(self, spark: SparkSession, directory: Path, name: str, schema: StructType) -> None:
         self._file = directory / f"{name}.parquet"
         self._unfinished = directory / f"{name}.new"
-        self._write(to_arrow_schema(schema, timezone="UTC").empty_table())
-        self._relation = spark.read.schema(schema).parquet(str(self._file))
+        with self._unfinished.open("wb") as file:
+            file.truncate(_LISTED_BYTES)
+        os.replace(self._unfinished, self._file)
         # In one partition, and said so: then no join, window or aggregate needs a shuffle, and a plan is one task.
-        self.frame = self._relation.coalesce(1)
+        self.frame = spark.read.schema(schema).parquet(str(self._file)).coalesce(1)
+        self.put(to_arrow_schema(schema, timezone="UTC").empty_table())
 
     def put(self, rows: pa.Table) -> None:
-        self._write(rows)
-        # Spark lists a relation's files once. All plans made of the frame share the relation, and so this listing.
-        self._relation._jdf.queryExecution().analyzed().relation().location().refresh()
-
-    def _write(self, rows: pa.Table) -> None:
         pq.write_table(rows, self._unfinished, compression="none")
         os.replace(self._unfinished, self._file)
 
 
-def run_again(plan: DataFrame) -> pa.Table:
-    """The rows of a plan over what its slots hold now."""
-    # A frame keeps its first result's shuffles and broadcasts. One on top of it shares no more than its analysis.
-    return plan.select("*").toArrow()
+class Plan:
+    """Made once, and run over what its slots hold at that time."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+        self.schema = frame.schema
+        physical = frame._jdf.queryExecution().executedPlan().toString()
+        self.is_kept = not any(keeper in physical for keeper in _KEEPERS)
+
+    def run(self) -> pa.Table:
+        # A frame on top of it shares its analysis and is planned anew, which costs more than to run it.
+        return (self._frame if self.is_kept else self._frame.select("*")).toArrow()
 
 
 def quick_session(spark: SparkSession) -> SparkSession:
     """Another session of the same Spark, all of whose plans are for few rows."""
     # A new one of Spark Connect would know nothing of the settings that its client made; only that one can be cloned.
     session = spark.cloneSession() if is_connect(spark) else spark.newSession()  # type: ignore[attr-defined]
-    for name, value in {**SESSION_CONF, **QUICK}.items():
+    for name, value in {**SESSION_CONF, **QUICK, **_ONE_PARTITION}.items():
         session.conf.set(name, value)
     return session
 

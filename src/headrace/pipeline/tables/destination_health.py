@@ -106,8 +106,10 @@ def _connected(states: DataFrame, publishes: DataFrame) -> DataFrame:
     )
     start = F.greatest(F.unix_millis("started_at"), F.unix_millis("live_from"))
     stop = F.least(F.unix_millis("ended_at"), F.unix_millis("live_until"))
-    both = connected.join(live, on=_STREAM, how="inner")
-    return both.groupBy(*_KEYS).agg(F.sum(F.greatest(stop - start, F.lit(0))).alias("connected_ms"))
+    # Not an inner join: Spark then forgets that all of it is in one partition, where it is, and shuffles it.
+    both = connected.join(live, on=_STREAM, how="left")
+    common_ms = F.when(F.col("live_from").isNotNull(), F.greatest(stop - start, F.lit(0)))
+    return both.groupBy(*_KEYS).agg(F.sum(common_ms).alias("connected_ms"))
 
 
 def _samples(events: DataFrame) -> DataFrame:

@@ -36,12 +36,13 @@ def of_streams(events: DataFrame, tags: DataFrame) -> DataFrame:
     claim that way belongs to neither: rows must not mix.
     """
     files = tags.select("path").distinct().withColumn("file_name", file_name(F.col("path")))
-    claims = files.join(opened_files(events), on="file_name", how="inner").where(
-        (F.col("path") == F.col("named")) | F.endswith("path", F.concat(F.lit("/"), F.col("named")))
-    )
+    # Not an inner join: Spark then forgets that all of it is in one partition, where it is, and shuffles it.
+    claims = files.join(opened_files(events), on="file_name", how="left")
+    is_claim = (F.col("path") == F.col("named")) | F.endswith("path", F.concat(F.lit("/"), F.col("named")))
+    claim = {name: F.when(is_claim, F.col(name)) for name in _OF_FILE}
     owned = claims.groupBy("path").agg(
-        F.count_distinct("node", "stream_id").alias("claims"),
-        *[F.min(name).alias(name) for name in _OF_FILE],
+        F.count_distinct(claim["node"], claim["stream_id"]).alias("claims"),
+        *[F.min(column).alias(name) for name, column in claim.items()],
     )
     of_streams = tags.drop("stream").join(owned.where("claims = 1").drop("claims"), on="path", how="inner")
     # Where these are not all of a stream's tags: the media time of the first, and which piece it is. See `jobs.heads`.
