@@ -8,10 +8,13 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from weakref import WeakSet
 
 from headrace import __version__, logs
 from headrace.companion import Companion
 from headrace.control import Control
+from headrace.edge.origin import Origin, parse_origins
+from headrace.edge.service import EdgeService
 from headrace.errors import ConfigError
 from headrace.logs import get_logger
 from headrace.net.listener import ListenError
@@ -37,6 +40,7 @@ _PIPELINE_CLOSE_S = 1.0
 def run(options: ServeOptions) -> int:
     """Serve until SIGTERM or Ctrl-C; the exit status. ConfigError before anything is started."""
     destinations = _destinations(options)
+    origins = _origins(options)
     if options.pipeline and not options.telemetry:
         raise ConfigError("-pipeline: found on with -telemetry off, expected -telemetry on: tables are made of events")
     logs.configure(options.log_level, options.log_format)
@@ -45,12 +49,12 @@ def run(options: ServeOptions) -> int:
     try:
         import uvloop
 
-        return uvloop.run(_serve(options, destinations))
+        return uvloop.run(_serve(options, destinations, origins))
     except ImportError:  # no wheel for this platform: the standard loop does the same, slower
-        return asyncio.run(_serve(options, destinations))
+        return asyncio.run(_serve(options, destinations, origins))
 
 
-async def _serve(options: ServeOptions, destinations: list[DestinationConfig]) -> int:
+async def _serve(options: ServeOptions, destinations: list[DestinationConfig], origins: tuple[Origin, ...]) -> int:
     log = get_logger(__name__)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -62,7 +66,13 @@ async def _serve(options: ServeOptions, destinations: list[DestinationConfig]) -
     emit(ServerStarted(version=__version__))
     recordings = RecordingService(options.record_dir, segment_duration_s=options.segment_duration_s, emit=emit)
 
+    offered: WeakSet[Stream] = WeakSet()
+
     def stream_started(stream: Stream) -> None:
+        # A pulled stream is offered again when a publisher here takes it.
+        if stream in offered or (stream.is_pulled and options.pulled_streams == "play"):
+            return
+        offered.add(stream)
         relay.stream_started(stream)
         if options.record_all:
             recordings.start(stream)
@@ -83,6 +93,8 @@ async def _serve(options: ServeOptions, destinations: list[DestinationConfig]) -
         chunk_size=options.chunk_size,
         emit=emit,
     )
+    edge = EdgeService(server, origins, linger_s=options.origin_linger_s) if origins else None
+    server.source = edge
     loop.add_signal_handler(signal.SIGHUP, _reload, options, relay)
 
     http = None
@@ -93,7 +105,7 @@ async def _serve(options: ServeOptions, destinations: list[DestinationConfig]) -
             from headrace.web.api import make_app
             from headrace.web.server import HttpServer
 
-            http = HttpServer(make_app(Control(server, recordings, relay, event_log), token=options.api_token))
+            http = HttpServer(make_app(Control(server, recordings, relay, event_log, edge), token=options.api_token))
             log.info("HTTP listening", addresses=http.start(options.http_host, options.http_port))
     except ListenError as error:
         print(f"rtmp-server: {error}", file=sys.stderr)
@@ -109,6 +121,8 @@ async def _serve(options: ServeOptions, destinations: list[DestinationConfig]) -
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)  # a second Ctrl-C does not wait
     closing = [loop.create_task(server.close()), loop.create_task(relay.close())]
+    if edge is not None:
+        closing.append(loop.create_task(edge.close()))
     if companion is not None:
         closing.append(loop.create_task(companion.close(_PIPELINE_CLOSE_S)))
     if http is not None:
@@ -152,6 +166,13 @@ def _destinations(options: ServeOptions) -> list[DestinationConfig]:
         raise ConfigError(f"-relay-to: {error}") from None
     from_file = load_file(options.relay_config, os.environ) if options.relay_config is not None else []
     return merge(from_flags, from_file)
+
+
+def _origins(options: ServeOptions) -> tuple[Origin, ...]:
+    try:
+        return parse_origins(options.origin)
+    except ConfigError as error:
+        raise ConfigError(f"-origin: {error}") from None
 
 
 def _reload(options: ServeOptions, relay: RelayService) -> None:

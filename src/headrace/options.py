@@ -62,6 +62,15 @@ class ServeOptions:
     relay_config: Path | None = None
     """A file of destinations; read again on SIGHUP."""
 
+    origin: tuple[str, ...] = field(default=(), repr=False)
+    """Servers to pull streams from that nobody publishes here, as they were given; they may hold tokens."""
+
+    origin_linger_s: float = 10.0
+    """How long a pulled stream is kept after its last reader has left."""
+
+    pulled_streams: Literal["play", "all"] = "play"
+    """Whether pulled streams are only played, or recorded and pushed to destinations too."""
+
     http_host: str | None = None
     """Where the HTTP side listens; None is loopback."""
 
@@ -321,6 +330,35 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         kind=_file_or_none(),
         default="none",
         help="Destinations from a JSON file, with names, keys, retry rules; SIGHUP reads it again.",
+    ),
+    Flag(
+        name="origin",
+        group="Origins",
+        fields=("origin",),
+        kind=_text("rtmp://host:1935", "URL"),
+        default="none",
+        is_repeatable=True,
+        is_secret=True,
+        help="Be an edge: a stream that is asked for and not published here is pulled from there, once for all; "
+        "rtmp:// or rtmps://, several times or separated by commas, asked in their order. "
+        "An address without an application gets the player's.",
+    ),
+    Flag(
+        name="origin-linger",
+        group="Origins",
+        fields=("origin_linger_s",),
+        kind=_duration(0, 3600),
+        default="10s",
+        help="How long a stream is pulled on after its last reader has left.",
+    ),
+    Flag(
+        name="pulled-streams",
+        group="Origins",
+        fields=("pulled_streams",),
+        kind=_one_of("play", "all", metavar="USE"),
+        default="play",
+        help="play: pulled streams are for players. all: they are recorded and sent to destinations too, as far as "
+        "other flags say so and as long as somebody watches.",
     ),
     Flag(
         name="http-status",

@@ -121,7 +121,11 @@ class Viewer:
 
     @classmethod
     async def of(cls, origin: Origin, name: str = "cam") -> Viewer:
-        return cls(*await asyncio.open_connection("127.0.0.1", origin.listen()), name)
+        return await cls.of_port(origin.listen(), name)
+
+    @classmethod
+    async def of_port(cls, port: int, name: str = "cam") -> Viewer:
+        return cls(*await asyncio.open_connection("127.0.0.1", port), name)
 
     async def until_media(self, count: int) -> list[Sent]:
         await eventually_async(lambda: len(self.media) >= count, f"{count} messages at a viewer")

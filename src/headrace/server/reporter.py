@@ -42,15 +42,17 @@ class PlayRecord:
 
 
 class SessionReporter:
-    """Speaks for one connection."""
+    """Speaks for one connection, or, with an `origin`, for one that we made to pull a stream."""
 
-    def __init__(self, emit: Emit, conn: str, viewer: str, now_s: float) -> None:
+    def __init__(self, emit: Emit, conn: str, viewer: str, now_s: float, origin: str | None = None) -> None:
         self._emit = emit
         self._conn = conn
         self._viewer = viewer
         self._opened_s = now_s
         self._sampled_s: dict[Stream, float] = {}
-        emit(events.ConnectionOpened(conn=conn, viewer=viewer))
+        self._origin = origin
+        if origin is None:
+            emit(events.ConnectionOpened(conn=conn, viewer=viewer))
 
     def connection_closed(self, reason: str, now_s: float, bytes_in: int, bytes_out: int) -> None:
         self._emit(
@@ -65,7 +67,11 @@ class SessionReporter:
 
     def publish_started(self, stream: Stream, *, resumed: bool, now_s: float) -> None:
         self._sampled_s[stream] = now_s
-        self._emit(events.PublishStarted(conn=self._conn, **_names(stream), resumed=resumed, position=stream.log.tail))
+        self._emit(
+            events.PublishStarted(
+                conn=self._conn, **_names(stream), resumed=resumed, position=stream.log.tail, origin=self._origin
+            )
+        )
 
     def publish_refused(self, stream_key: str, reason: str) -> None:
         stream_key = stream_key[:_MAX_TEXT]  # as of a play

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +15,11 @@ from headrace.net.fanout import Fanout
 from headrace.net.link import tune
 from headrace.net.listener import Listener, bind
 from headrace.server.deadlines import Deadlines
+from headrace.server.route import is_circle
 from headrace.server.session import Session
+from headrace.server.source import Source
 from headrace.stream.log import LogLimits
-from headrace.stream.registry import Stream, StreamRegistry
+from headrace.stream.registry import Publisher, Stream, StreamRegistry, not_found
 from headrace.telemetry.events import StreamEnded
 from headrace.telemetry.metrics import ServerMetrics
 from headrace.telemetry.proof import Emit, emit_nothing
@@ -64,6 +67,8 @@ class Server:
         viewer_name: Callable[[str], str] = lambda remote: "",
         stream_id_prefix: str = "",
     ) -> None:
+        self.id = secrets.token_hex(8)  # how other servers know us, in a chain or a circle of them
+        self.source: Source | None = None  # where to look for what nobody publishes here
         self.emit = emit
         self.viewer_name = viewer_name  # how the event log calls whoever connects from an address
         self.chunk_size = chunk_size
@@ -164,20 +169,51 @@ class Server:
         try:
             if self._is_closing:
                 raise StreamError("NetStream.Publish.Denied", "The server is shutting down.")
+            if self.source is not None:
+                self.source.make_way(app, name)
             published = self.streams.publish(app, name, session, self._loop.time())
         except StreamError:
             self.metrics.publishes_refused += 1
             raise
         self.metrics.publishes_started += 1
         stream = published.stream
-        if published.is_resumed:
-            self._log.info("Publisher is back", conn_id=session.conn_id, stream_key=stream.key)
+        if not published.is_resumed:
+            self._begin(stream)
+        elif stream.is_pulled:
+            self._log.info("Pulled stream is published here", conn_id=session.conn_id, stream_key=stream.key)
+            stream.is_pulled, stream.path = False, ()
+            self._offer(stream)
         else:
-            stream.add_listener(_EndReporter(stream, self.emit))  # first: the end of its plays follows from it
-            self._fanouts[stream] = Fanout(self._loop, stream, self.metrics, self.chunk_size)
-            if self._on_stream is not None:
-                self._on_stream(stream)
+            self._log.info("Publisher is back", conn_id=session.conn_id, stream_key=stream.key)
+        if self.source is not None:
+            self.source.published(stream)
         return stream
+
+    def publish_copy(self, app: str, name: str, pull: Publisher, path: tuple[str, ...]) -> Stream:
+        """The stream that is now filled from elsewhere; StreamError if somebody publishes it here."""
+        if self._is_closing:
+            raise StreamError("NetStream.Publish.Denied", "The server is shutting down.")
+        published = self.streams.publish(app, name, pull, self._loop.time())
+        stream = published.stream
+        if not published.is_resumed:
+            stream.is_pulled, stream.path = True, path
+            self._begin(stream)
+        elif stream.path != path:
+            stream.path = path
+            for session in list(self._sessions):
+                if session.via and session.plays(stream):
+                    # It was told another way, by which it would not know a circle.
+                    session.link.close("the way of the stream has changed")
+        return stream
+
+    def _begin(self, stream: Stream) -> None:
+        stream.add_listener(_EndReporter(stream, self.emit))  # first: the end of its plays follows from it
+        self._fanouts[stream] = Fanout(self._loop, stream, self.metrics, self.chunk_size)
+        self._offer(stream)
+
+    def _offer(self, stream: Stream) -> None:
+        if self._on_stream is not None:
+            self._on_stream(stream)
 
     def unpublish(self, stream: Stream, session: Session) -> None:
         self.streams.unpublish(stream, session, "unpublished")
@@ -185,14 +221,16 @@ class Server:
     def publisher_lost(self, stream: Stream, session: Session, now_s: float) -> None:
         self.streams.lose(stream, session, now_s)
 
-    def find(self, app: str, name: str) -> Stream:
-        """The stream to play; StreamError if there is none."""
+    def find(self, app: str, name: str, via: tuple[str, ...] = ()) -> Stream | asyncio.Future[Stream]:
+        """The stream to play, or the promise of one that is looked for elsewhere; StreamError if there is none."""
         stream = self.streams.find(app, name)
-        if stream is None:
-            self.metrics.plays_refused += 1
-            raise StreamError("NetStream.Play.StreamNotFound", f'No stream "{name}".')
-        self.metrics.plays_started += 1
-        return stream
+        if via and is_circle(self.id, via, stream.path if stream is not None else ()):
+            raise not_found(name, "the request went in a circle")
+        if stream is not None:
+            return stream
+        if self.source is None or self._is_closing:
+            raise not_found(name)
+        return self.source.find(app, name, via)
 
     def drop_publisher(self, stream_key: str) -> bool:
         """End a stream as if its publisher had; False if nobody publishes it."""
@@ -217,6 +255,7 @@ class Server:
                 "state": stream.state.value,
                 "age_s": round(now_s - stream.started_s, 1),
                 "publisher": None,
+                "origin": None,
                 "codecs": None,
                 "video_bps": None,
                 "audio_bps": None,
@@ -225,6 +264,8 @@ class Server:
                 "messages_in": stream.log.tail,
                 "viewers": self.fanout(stream).viewers,
             }
+            if stream.is_pulled and self.source is not None:
+                facts.update(self.source.describe(stream))
             by_stream[stream] = facts
         for session in self._sessions:
             for stream, facts in by_stream.items():
@@ -242,5 +283,7 @@ class Server:
 
     def _update_gauges(self) -> None:
         self.metrics.streams = len(self.streams)
-        self.metrics.publishers = sum(1 for stream in self.streams if stream.publisher is not None)
+        self.metrics.publishers = sum(
+            1 for stream in self.streams if stream.publisher is not None and not stream.is_pulled
+        )
         self.metrics.connections = len(self._sessions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import socket
 from collections.abc import Callable
@@ -13,46 +12,18 @@ from headrace.errors import PeerError, StreamError
 from headrace.logs import get_logger
 from headrace.net.fanout import Fanout, Player
 from headrace.net.link import Link
-from headrace.protocol import events, messages
+from headrace.protocol import events
 from headrace.protocol.handshake import NONCE_BYTES
 from headrace.protocol.messages import Message
-from headrace.protocol.metadata import reader_form
 from headrace.protocol.server import ServerConnection
-from headrace.server.media_watch import MediaWatch
+from headrace.server.publication import Publication
 from headrace.server.reporter import PlayRecord, SessionReporter
+from headrace.server.route import PATH, VIA, decode_ids, encode_ids
 from headrace.stream.cursor import Cursor, SkipReason
-from headrace.stream.log import is_metadata
-from headrace.stream.registry import Stream
+from headrace.stream.registry import Stream, StreamState, not_found
 
 if TYPE_CHECKING:
     from headrace.server.server import Server
-
-
-class Publication:
-    """A stream this session publishes."""
-
-    __slots__ = ("_metrics", "_report", "stream", "watch")
-
-    def __init__(self, server: Server, report: SessionReporter, stream: Stream, now_s: float) -> None:
-        self.stream = stream
-        self._report = report
-        self.watch = MediaWatch(now_s)
-        self._metrics = server.metrics
-
-    def receive(self, message: Message, now_s: float) -> None:
-        payload = message.payload
-        metrics = self._metrics
-        metrics.messages_in += 1
-        metrics.bytes_in += len(payload)
-        if message.type_id == messages.DATA:
-            form = reader_form(payload)
-            if form is None:
-                return
-            payload = form
-            if is_metadata(payload):
-                self._report.metadata_received(self.stream, payload)
-        entry = self.stream.append(message.type_id, message.timestamp_ms, payload)
-        self.watch.observe(entry, now_s)
 
 
 class Session:
@@ -76,9 +47,11 @@ class Session:
             nonce=os.urandom(NONCE_BYTES), epoch_ms=int(now_s * 1000), chunk_size=server.chunk_size
         )
         self._app = ""
+        self.via: tuple[str, ...] = ()  # of another server that pulls from us: through whom the request came
         self._publications: dict[int, Publication] = {}
         self._players: dict[int, tuple[Fanout, Player]] = {}
         self._play_records: dict[int, PlayRecord] = {}
+        self._sought: dict[int, asyncio.Future[Stream]] = {}  # plays whose stream is looked for elsewhere
         self._opened_s = now_s
         self._idle_since_s = now_s
         self._pinged_s = now_s
@@ -131,10 +104,10 @@ class Session:
             self._server.metrics.handshakes_failed += 1
         now_s = self._loop.time()
         for publication in list(self._publications.values()):
-            self._publisher_left(publication, reason, _LEFT_BY_FORCE.get(reason, "lost"))
+            publication.leave(self._log, reason, _LEFT_BY_FORCE.get(reason, "lost"), now_s)
             self._server.publisher_lost(publication.stream, self, now_s)
         self._publications.clear()
-        for message_stream_id in list(self._players):
+        for message_stream_id in [*self._players, *self._sought]:
             self._stop_playing(message_stream_id, reason)
         self._log.info("Connection closed", reason=reason, received_bytes=self._protocol.received_bytes)
         self._report.connection_closed(reason, now_s, self._protocol.received_bytes, self.link.sent_bytes)
@@ -159,14 +132,10 @@ class Session:
         publication = next((one for one in self._publications.values() if one.stream is stream), None)
         if publication is None:
             return {}
-        rates = publication.watch.rates()
-        return {
-            "publisher": {"conn_id": self.conn_id, "remote": self.remote},
-            "codecs": publication.watch.describe(),
-            "video_bps": round(rates.video_bps),
-            "audio_bps": round(rates.audio_bps),
-            "frame_rate": round(rates.frame_rate, 2),
-        }
+        return {"publisher": {"conn_id": self.conn_id, "remote": self.remote}, **publication.describe()}
+
+    def plays(self, stream: Stream) -> bool:
+        return any(record.stream is stream for record in self._play_records.values())
 
     def displace(self) -> None:
         """Another publisher took the stream that this one left silent."""
@@ -192,11 +161,7 @@ class Session:
             self._protocol.send_ping(int(now_s * 1000) & 0xFFFFFFFF)
             self._flush()
         for publication in self._publications.values():
-            publication.watch.sample(now_s)
-            self._tell_codecs(publication, now_s)
-            if fields := publication.watch.report(now_s):
-                self._log.info("Media report", stream_key=publication.stream.key, **fields)
-            self._report.sample_publication(publication.stream, publication.watch, now_s)
+            publication.sweep(self._log, now_s)
         for message_stream_id, (_, player) in self._players.items():
             self._report.sample_play(self._play_records[message_stream_id], player, now_s)
 
@@ -218,7 +183,9 @@ class Session:
 
     def _connect_requested(self, event: events.ConnectRequested) -> None:
         self._app = event.app
-        self._log.info("connect command", app=event.app, client=event.flash_version)
+        self.via = decode_ids(event.properties.get(VIA))
+        hops = {"hops": len(self.via)} if self.via else {}
+        self._log.info("connect command", app=event.app, client=event.flash_version, **hops)
         self._protocol.accept_connect()
 
     def _stream_created(self, event: events.StreamCreated) -> None:
@@ -238,7 +205,7 @@ class Session:
             self.close(f"publish refused: {error.code}")
             return
         now_s = self._loop.time()
-        self._publications[event.message_stream_id] = Publication(self._server, self._report, stream, now_s)
+        self._publications[event.message_stream_id] = Publication(self._server.metrics, self._report, stream, now_s)
         self._report.publish_started(stream, resumed=stream.publish_count > 1, now_s=now_s)
         self._idle_since_s = 0.0
         self._protocol.accept_publish(event.message_stream_id)
@@ -246,35 +213,56 @@ class Session:
     def _unpublished(self, event: events.Unpublished) -> None:
         publication = self._publications.pop(event.message_stream_id, None)
         if publication is not None:
-            self._publisher_left(publication, "unpublished", "unpublished")
+            publication.leave(self._log, "unpublished", "unpublished", self._loop.time())
             self._server.unpublish(publication.stream, self)
             self._settle_idle()
 
-    def _publisher_left(self, publication: Publication, reason: str, kind: str) -> None:
-        self._tell_codecs(publication, math.inf)  # one that was shorter than a sweep has not been told yet
-        self._log.info("publisher disconnected", stream_key=publication.stream.key, reason=reason)
-        self._report.sample_publication(publication.stream, publication.watch, self._loop.time())
-        self._report.publish_stopped(publication.stream, kind)
-
-    def _tell_codecs(self, publication: Publication, now_s: float) -> None:
-        if fields := publication.watch.detected(now_s):
-            self._log.info("Codec detected", stream_key=publication.stream.key, **fields)
-            self._report.codec_detected(publication.stream, fields)
-
     def _play_requested(self, event: events.PlayRequested) -> None:
-        key = f"{self._app}/{event.name}"
-        log = self._log.bind(stream_key=key)
+        message_stream_id = event.message_stream_id
+        log = self._log.bind(stream_key=f"{self._app}/{event.name}")
         log.info("play command")
         try:
-            stream = self._server.find(self._app, event.name)
+            found = self._server.find(self._app, event.name, self.via)
         except StreamError as error:
-            log.info("Play refused", code=error.code, reason=error.description)
-            self._report.play_refused(key, error.code)
-            self._protocol.reject_play(event.message_stream_id, error.code, error.description)
+            self._refuse_play(message_stream_id, event.name, error)
             return
-        self._protocol.accept_play(event.message_stream_id)
+        if isinstance(found, Stream):
+            self._play(message_stream_id, found)
+        else:
+            self._sought[message_stream_id] = found
+            found.add_done_callback(lambda done: self._play_found(message_stream_id, event.name, done))
+
+    def _play_found(self, message_stream_id: int, name: str, found: asyncio.Future[Stream]) -> None:
+        """What was looked for elsewhere is here, or is not to be had."""
+        if self._sought.get(message_stream_id) is not found:
+            if not found.cancelled():
+                found.exception()  # looked at, or asyncio complains that nobody did
+            return  # the player left, or wants something else
+        del self._sought[message_stream_id]
+        if self._is_over:
+            return
+        try:
+            stream = found.result()
+            if stream.state is StreamState.ENDED:  # in the very moment between
+                raise not_found(name)
+        except StreamError as error:
+            self._refuse_play(message_stream_id, name, error)
+        else:
+            self._play(message_stream_id, stream)
         self._flush()
-        message_stream_id = event.message_stream_id
+
+    def _refuse_play(self, message_stream_id: int, name: str, error: StreamError) -> None:
+        key = f"{self._app}/{name}"
+        self._log.info("Play refused", stream_key=key, code=error.code, reason=error.description)
+        self._server.metrics.plays_refused += 1
+        self._report.play_refused(key, error.code)
+        self._protocol.reject_play(message_stream_id, error.code, error.description)
+
+    def _play(self, message_stream_id: int, stream: Stream) -> None:
+        self._server.metrics.plays_started += 1
+        more = {PATH: encode_ids((self._server.id, *stream.path))} if self.via else None
+        self._protocol.accept_play(message_stream_id, more)
+        self._flush()
         cursor = Cursor(stream.log, max_lag_s=self._server.max_lag_s, on_skip=self._skipped)
         now_s = self._loop.time()
         player = Player(
@@ -291,7 +279,7 @@ class Session:
         self._idle_since_s = 0.0
         self._server.metrics.subscribers += 1
         fanout.attach(player)
-        log.info("Subscriber added", subscribers=fanout.viewers)
+        self._log.info("Subscriber added", stream_key=stream.key, subscribers=fanout.viewers)
 
     def _play_stopped(self, event: events.PlayStopped) -> None:
         self._stop_playing(event.message_stream_id, "stopped by player")
@@ -327,6 +315,8 @@ class Session:
             self.close(self._leaving)
 
     def _stop_playing(self, message_stream_id: int, reason: str) -> None:
+        if sought := self._sought.pop(message_stream_id, None):
+            sought.cancel()
         found = self._players.pop(message_stream_id, None)
         if found is None:
             return

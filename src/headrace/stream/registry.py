@@ -50,6 +50,8 @@ class Stream:
         self.log = StreamLog(limits)
         self.state = StreamState.LIVE
         self.publisher: Publisher | None = None
+        self.is_pulled = False  # a copy of a stream that another server has
+        self.path: tuple[str, ...] = ()  # of a copy: through which servers it came, the nearest first
         self.started_s = now_s
         self.publish_count = 0
         self.lost_s = 0.0
@@ -114,6 +116,11 @@ class Stream:
         for listener in self._listeners:
             listener.stream_ended(reason)
         self._listeners = ()
+
+
+def not_found(name: str, why: str = "") -> StreamError:
+    """The answer to whoever wants to play what is not there."""
+    return StreamError("NetStream.Play.StreamNotFound", f'No stream "{name}"{why and ": "}{why}.')
 
 
 def _is_frame(type_id: int, payload: bytes) -> bool:
