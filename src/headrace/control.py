@@ -37,6 +37,10 @@ class Control:
         return {name: destination.snapshot() for name, destination in self._relay.destinations.items()}
 
     def streams(self) -> list[dict[str, Any]]:
+        return [{name: value for name, value in one.items() if name != "is_copy"} for one in self.describe_streams()]
+
+    def describe_streams(self) -> list[dict[str, Any]]:
+        """The same with what is a copy of another worker's stream marked as such."""
         recorded = {recorder.stream: recorder for recorder in self._recordings.active}
         shown = []
         for stream, facts in self._server.describe_streams():

@@ -7,6 +7,7 @@ A leaf module: it imports nothing of Headrace but `errors` and `units`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,9 @@ LogFormat = Literal["json", "text"]
 # The specification (5.4.1) recommends at least 128; a message is at most 16777215 bytes long, so that no
 # larger chunk could ever be filled.
 CHUNK_SIZE_BYTES = (128, 0xFFFFFF)
+
+# More than any machine that would run one relay has cores for.
+MAX_WORKERS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,9 @@ class ServeOptions:
 
     segment_duration_s: float | None = None
     """Start a new file at the first keyframe after this long; None keeps one file per publication."""
+
+    workers: int = 1
+    """Processes that share the port; 1 is this one alone, without a parent."""
 
     chunk_size: int = 60000
     """Bytes of payload in one outbound chunk."""
@@ -174,6 +181,29 @@ def _whole_number(least: int, most: int, *, metavar: str) -> ValueKind:
     return ValueKind(parse=parse, expected=expected, metavar=metavar)
 
 
+def _workers() -> ValueKind:
+    number = _whole_number(1, MAX_WORKERS, metavar="N|auto")
+    expected = f"{number.expected}, or auto"
+
+    def parse(text: str) -> int:
+        if text == "auto":
+            return min(cores(), MAX_WORKERS)
+        try:
+            return int(str(number.parse(text)))
+        except ConfigError:
+            raise ConfigError(f"found {quoted(text)}, expected {expected}") from None
+
+    return ValueKind(parse=parse, expected=expected, metavar=number.metavar)
+
+
+def cores() -> int:
+    """Those that this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every platform
+        return os.cpu_count() or 1
+
+
 def _duration(least_s: float, most_s: float) -> ValueKind:
     bounds = f"from {format_duration(least_s)} to {format_duration(most_s)}"
     expected = f"a duration {bounds}, such as 500ms, 30s or 5m"
@@ -286,6 +316,14 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         default=":1935",
         help="Where to accept RTMP connections. No host means every address, IPv4 and IPv6; "
         "port 0 picks a free port and logs which.",
+    ),
+    Flag(
+        name="workers",
+        group="Network",
+        fields=("workers",),
+        kind=_workers(),
+        default="1",
+        help="Processes that share the work: a number, or auto for one per core.",
     ),
     Flag(
         name="chunk-size",

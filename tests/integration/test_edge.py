@@ -32,7 +32,11 @@ def page(server: ServerProcess, path: str) -> Any:
 
 
 def metric(server: ServerProcess, name: str) -> float:
-    return sum(float(line.split()[-1]) for line in page(server, "/metrics").splitlines() if line.startswith(name))
+    """The sum over its labels."""
+    samples = [line.rpartition(" ") for line in page(server, "/metrics").splitlines() if not line.startswith("#")]
+    found = [float(value) for labelled, _, value in samples if labelled.partition("{")[0] == name]
+    assert found, f"no metric {name}"
+    return sum(found)
 
 
 def refusal_of(client: RawClient) -> Refused:

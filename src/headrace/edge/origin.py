@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from headrace.errors import ConfigError
@@ -14,6 +15,20 @@ from headrace.net.dial import dial
 from headrace.relay.target import DEFAULT_PORTS, Target, is_encodable
 
 _EXPECTED = "rtmp://host:1935"
+
+
+class Upstream(Protocol):
+    """Somebody to pull from: an origin, or another worker of this server."""
+
+    @property
+    def is_internal(self) -> bool:
+        """A worker of this server: what comes from there is neither counted nor told twice."""
+
+    def target(self, app: str) -> Target:
+        """The application to connect to, for a stream that is asked for as one of `app`."""
+
+    async def dial(self, timeout_s: float) -> socket.socket:
+        """A connected socket, or OSError."""
 
 
 @cache
@@ -35,11 +50,14 @@ class Origin:
         return f"Origin({self.shown})"
 
     @property
+    def is_internal(self) -> bool:
+        return False
+
+    @property
     def shown(self) -> str:
         return self.target("").shown.rstrip("/")
 
     def target(self, app: str) -> Target:
-        """The application to connect to, for a stream that is asked for as one of `app`."""
         query = f"?{self.query}" if self.query else ""
         return Target(self.scheme, self.host, self.port, (self.app or app) + query, None)
 

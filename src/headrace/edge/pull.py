@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from headrace.edge.origin import Origin
+from headrace.edge.origin import Upstream
 from headrace.edge.session import PullSession, open_session
 from headrace.errors import StreamError
 from headrace.logs import get_logger
@@ -24,6 +24,7 @@ from headrace.server.reporter import SessionReporter
 from headrace.server.server import Server
 from headrace.stream.log import is_metadata
 from headrace.stream.registry import Stream, not_found
+from headrace.telemetry.proof import emit_nothing
 
 # How long players wait for the first message, whatever the number of origins. Less than the 30 s after which a
 # connection that neither plays nor publishes is closed, and than the patience of players.
@@ -43,15 +44,14 @@ class PullState(Enum):
 class PullKeeper(Protocol):
     """Who owns the pulls."""
 
-    @property
-    def counters(self) -> IngestCounters: ...
+    async def upstreams(self, pull: Pull) -> Sequence[Upstream]:
+        """Whom to ask now, in this order. RelayError if that cannot be told."""
 
-    @property
-    def origins(self) -> Sequence[Origin]: ...
+    def counters_of(self, upstream: Upstream) -> IngestCounters: ...
 
-    def pull_failed(self, origin: Origin, error: RelayError) -> None: ...
+    def pull_failed(self, upstream: Upstream, error: RelayError) -> None: ...
 
-    def pull_connected(self, origin: Origin, *, is_first: bool) -> None: ...
+    def pull_connected(self, upstream: Upstream, *, is_first: bool) -> None: ...
 
     def pull_over(self, pull: Pull) -> None: ...
 
@@ -67,7 +67,6 @@ class Pull:
         app: str,
         name: str,
         via: tuple[str, ...],
-        origins: Sequence[Origin],
         *,
         answer_s: float,
         retry: RetryPolicy,
@@ -77,18 +76,17 @@ class Pull:
         self.state = PullState.CONNECTING
         self.stream: Stream | None = None
         self.error: RelayError | None = None  # the last
-        self._app, self._name = app, name
+        self.app, self.name = app, name
         self._server = server
         self._keeper = keeper
-        self._via = (*via, server.id)
-        self._origins = origins
+        self._via = via
         self._answer_s = answer_s
         self._retry = retry
         self._loop = asyncio.get_running_loop()
         self._log = get_logger(__name__).bind(conn_id=conn_id, stream_key=self.key)
         self._waiters: set[asyncio.Future[Stream]] = set()
         self._session: PullSession | None = None
-        self._origin: Origin | None = None  # the one that has the stream, or had it last
+        self.upstream: Upstream | None = None  # the one that has the stream, had it last, or is asked
         self._publication: Publication | None = None
         self._granted = asyncio.Event()
         self._over = asyncio.Event()
@@ -121,6 +119,11 @@ class Pull:
             self._answer(stream)
             self.stop("published here")
 
+    def give_way(self) -> None:
+        """A publisher here is about to take the stream: for its readers as if the origin was lost."""
+        if self.stream is not None and self.stream.publisher is self:
+            self._lose("published here")
+
     def stop(self, reason: str) -> None:
         """At once: whoever asks in the next moment begins anew."""
         if self._over.is_set():
@@ -137,11 +140,16 @@ class Pull:
         is_missing = self.error is None or self.error.error_class is ErrorClass.REJECTED
         for waiter in self._waiters:
             if not waiter.done():
-                waiter.set_exception(not_found(self._name, "" if is_missing else "no origin can be reached"))
+                waiter.set_exception(not_found(self.name, "" if is_missing else "no origin can be reached"))
 
     async def wait_over(self, deadline_s: float) -> None:
         await asyncio.wait((self._task,), timeout=deadline_s)
         self._task.cancel()
+
+    @property
+    def is_internal(self) -> bool:
+        """It comes from another worker of this server."""
+        return self.upstream is not None and self.upstream.is_internal
 
     @property
     def waiting(self) -> int:
@@ -150,7 +158,7 @@ class Pull:
     @property
     def is_wanted(self) -> bool:
         """Somebody plays it or waits for it."""
-        return bool(self.waiting) or (self.stream is not None and self._server.fanout(self.stream).viewers > 0)
+        return bool(self.waiting) or (self.stream is not None and self._server.fanout(self.stream).is_watched)
 
     def tick(self, now_s: float, linger_s: float) -> None:
         """Once a second: is the origin there, does anybody watch, is a line due."""
@@ -172,7 +180,7 @@ class Pull:
     def describe(self) -> dict[str, Any]:
         connected_s = self._loop.time() - self._connected_s if self.state is PullState.CONNECTED else 0.0
         origin = {
-            "url": self._origin.target(self._app).shown if self._origin is not None else None,
+            "url": self.upstream.target(self.app).shown if self.upstream is not None else None,
             "state": self.state.value,
             "connected_s": round(connected_s, 1),
             "reconnects": max(self._connects - 1, 0),
@@ -200,22 +208,24 @@ class Pull:
         one that said no: that is more than that another one cannot be reached."""
         self.state = PullState.CONNECTING
         told: RelayError | None = None
-        for origin in self._origins:
+        upstreams = await self._keeper.upstreams(self)
+        for upstream in upstreams:
+            if self._over.is_set():
+                return None
             try:
-                return await self._open(origin, max(self._answer_s / len(self._origins), 1.0))
+                return await self._open(upstream, max(self._answer_s / len(upstreams), 1.0))
             except RelayError as error:
-                self._note(origin, error)
+                self._note(upstream, error)
                 if told is None or told.error_class is not ErrorClass.REJECTED:
                     told = error
-        assert told is not None
-        self.error = told
-        raise told
+        self.error = told or RelayError(ErrorClass.REJECTED, "nobody has it")
+        raise self.error
 
-    async def _open(self, origin: Origin, deadline_s: float) -> PullSession | None:
-        self._log.info("Pull connecting", url=origin.target(self._app).shown)
-        self._origin = origin
+    async def _open(self, upstream: Upstream, deadline_s: float) -> PullSession | None:
+        self._log.info("Pull connecting", url=upstream.target(self.app).shown)
+        self.upstream = upstream
         self._granted.clear()
-        opening = self._loop.create_task(self._until_granted(origin, deadline_s))
+        opening = self._loop.create_task(self._until_granted(upstream, deadline_s))
         stopped = self._loop.create_task(self._over.wait())
         try:
             await asyncio.wait((opening, stopped), timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
@@ -233,9 +243,10 @@ class Pull:
                 opening.cancel()
                 await asyncio.wait((opening,))
 
-    async def _until_granted(self, origin: Origin, deadline_s: float) -> PullSession:
+    async def _until_granted(self, upstream: Upstream, deadline_s: float) -> PullSession:
+        via = self._via if upstream.is_internal else (*self._via, self._server.id)
         session = await open_session(
-            origin, self._app, self._name, via=self._via, on_message=self._receive, timeout_s=deadline_s
+            upstream, self.app, self.name, via=via, on_message=self._receive, timeout_s=deadline_s
         )
         self._session = session
         granted = self._loop.create_task(self._granted.wait())
@@ -262,8 +273,8 @@ class Pull:
             stopped.cancel()
         if session.ended.done():
             if error := session.ended.result():
-                assert self._origin is not None
-                self._note(self._origin, error)
+                assert self.upstream is not None
+                self._note(self.upstream, error)
                 raise error
             self.stop("ended at the origin")
 
@@ -276,7 +287,6 @@ class Pull:
         if self._over.is_set():  # without a grace period the stream is over
             return False
         self.state = PullState.WAITING
-        self._origins = self._keeper.origins  # also those that rested when it began
         self._attempt += 1
         delay_s = self._retry.delay_s(self._attempt, Retry.BACKOFF, random.random())  # noqa: S311 spreads load only
         self._log.info("Pull waits", retry_in_s=round(delay_s, 2), attempt=self._attempt)
@@ -287,12 +297,12 @@ class Pull:
         except TimeoutError:
             return True
 
-    def _note(self, origin: Origin, error: RelayError) -> None:
+    def _note(self, upstream: Upstream, error: RelayError) -> None:
         self.error = error
-        self._keeper.pull_failed(origin, error)
+        self._keeper.pull_failed(upstream, error)
         self._log.warn(
             "Pull failed",
-            url=origin.target(self._app).shown,
+            url=upstream.target(self.app).shown,
             error=str(error),
             error_class=error.error_class.value,
         )
@@ -311,26 +321,31 @@ class Pull:
         """The first message: from here on the stream is there. False if it is not for us to bring."""
         if message.type_id == messages.DATA and not is_metadata(message.payload):
             return False
-        if self._server.id in session.path:
+        assert self.upstream is not None
+        upstream = self.upstream
+        path = session.path[1:] if upstream.is_internal else session.path  # between workers we are the first in it
+        if self._server.id in path:
             session.fail(RelayError(ErrorClass.REJECTED, "the stream comes from ourselves: a circle of servers"))
             return False
+        stream_id = session.stream_id if upstream.is_internal else None
         try:
-            stream = self._server.publish_copy(self._app, self._name, self, session.path)
+            stream = self._server.publish_copy(self.app, self.name, self, path, stream_id)
         except StreamError as error:
             self.stop(error.description)
             return False
         if self.stream is None:
             stream.add_listener(self)
         self.stream = stream
-        assert self._origin is not None
-        shown = self._origin.target(self._app).shown
-        report = SessionReporter(self._server.emit, self.conn_id, "", now_s, origin=shown)
-        report.publish_started(stream, resumed=stream.publish_count > 1, now_s=now_s)
-        self._publication = Publication(self._keeper.counters, report, stream, now_s)
+        shown = upstream.target(self.app).shown
+        emit = emit_nothing if upstream.is_internal else self._server.emit
+        report = SessionReporter(emit, self.conn_id, "", now_s, is_accepted=False, origin=shown)
+        report.publish_started(stream, resumed=stream.is_resumed, now_s=now_s)
+        counters = self._keeper.counters_of(upstream)
+        self._publication = Publication(counters, report, stream, now_s, is_told=not upstream.is_internal)
         self._connects += 1
         self._connected_s = now_s
         self.state = PullState.CONNECTED
-        self._keeper.pull_connected(self._origin, is_first=self._connects == 1)
+        self._keeper.pull_connected(upstream, is_first=self._connects == 1)
         self._log.info("Pull connected", url=shown, hops=len(session.path))
         self._granted.set()
         self._answer(stream)

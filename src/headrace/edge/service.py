@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.edge.origin import Origin
+from headrace.edge.origin import Origin, Upstream
 from headrace.edge.pull import ANSWER_S, RETRY, Pull, PullState
 from headrace.logs import get_logger
 from headrace.relay.failure import ErrorClass, RelayError, Retry, RetryPolicy
@@ -66,10 +66,13 @@ class EdgeService:
         answer_s: float = ANSWER_S,
         retry: RetryPolicy = RETRY,
         max_opening: int = MAX_OPENING,
+        conn_prefix: str = "",
     ) -> None:
         self.counters = PullCounters()
         self._server = server
-        self.origins = origins
+        self._origins = origins
+        self._conn_prefix = conn_prefix
+        self._count = 0
         self._linger_s = linger_s
         self._answer_s = answer_s
         self._retry = retry
@@ -86,31 +89,39 @@ class EdgeService:
     def find(self, app: str, name: str, via: tuple[str, ...]) -> asyncio.Future[Stream]:
         key = f"{app}/{name}"
         pull = self._pulls.get(key)
-        if pull is not None:
-            return pull.wait()
-        if not name or self._missing.get(key, 0.0) > self._loop.time():
+        if pull is None:
+            self._check(key, name)
+            self._count += 1
+            pull = Pull(
+                self._server,
+                self,
+                f"{self._conn_prefix}p{self._count}",
+                app,
+                name,
+                via,
+                answer_s=self._answer_s,
+                retry=self._retry,
+            )
+            self._pulls[key] = pull
+        return pull.wait()
+
+    def _check(self, key: str, name: str) -> None:
+        """StreamError for what need not be looked for, or must not."""
+        if not name or self._is_missing(key):
             raise self._refuse(name, "missing")
         opening = sum(pull.state is PullState.CONNECTING for pull in self._pulls.values())
         if opening >= self._max_opening or len(self._pulls) >= MAX_PULLS:
             raise self._refuse(name, "too_many")
-        now_s = self._loop.time()
-        origins = [origin for origin in self.origins if self._health[origin].rests_until_s <= now_s]
-        if not origins:
+        if not self._awake():
             raise self._refuse(name, "unreachable", "no origin can be reached")
-        self.counters.started += 1
-        pull = Pull(
-            self._server,
-            self,
-            f"p{self.counters.started}",
-            app,
-            name,
-            via,
-            origins,
-            answer_s=self._answer_s,
-            retry=self._retry,
-        )
-        self._pulls[key] = pull
-        return pull.wait()
+
+    def _is_missing(self, key: str) -> bool:
+        return self._missing.get(key, 0.0) > self._loop.time()
+
+    def _awake(self) -> list[Origin]:
+        """The origins that may be asked for something new."""
+        now_s = self._loop.time()
+        return [origin for origin in self._origins if self._health[origin].rests_until_s <= now_s]
 
     def make_way(self, app: str, name: str) -> None:
         pull = self._pulls.get(f"{app}/{name}")
@@ -128,17 +139,27 @@ class EdgeService:
 
     # The pulls' side ------------------------------------------------------------------------------------------
 
-    def pull_failed(self, origin: Origin, error: RelayError) -> None:
+    async def upstreams(self, pull: Pull) -> Sequence[Upstream]:
+        if pull.stream is not None:
+            return self._origins  # lost: also those that rested when it began
+        self.counters.started += 1
+        return self._awake()
+
+    def counters_of(self, upstream: Upstream) -> PullCounters:
+        return self.counters
+
+    def pull_failed(self, upstream: Upstream, error: RelayError) -> None:
         self.counters.failures[error.error_class.value] += 1
-        if error.error_class not in _UNREACHABLE:
+        if error.error_class not in _UNREACHABLE or not isinstance(upstream, Origin):
             return  # it is there, and said no, or something happened to one connection
-        health = self._health[origin]
+        health = self._health[upstream]
         if health.rests_until_s <= self._loop.time():  # else it is known, from another pull of the same moment
             health.failures += 1
             health.rests_until_s = self._loop.time() + REST.delay_s(health.failures, Retry.BACKOFF, 0.0)
 
-    def pull_connected(self, origin: Origin, *, is_first: bool) -> None:
-        self._health[origin] = _Health()
+    def pull_connected(self, upstream: Upstream, *, is_first: bool) -> None:
+        if isinstance(upstream, Origin):
+            self._health[upstream] = _Health()
         if is_first:
             self.counters.connected += 1
         else:
@@ -155,9 +176,10 @@ class EdgeService:
     def snapshot(self) -> dict[str, Any]:
         """The counters as plain numbers."""
         counters = self.counters
-        states = Counter(pull.state for pull in self._pulls.values())
+        pulls = [pull for pull in self._pulls.values() if not pull.is_internal]
+        states = Counter(pull.state for pull in pulls)
         return {
-            "active": len(self._pulls),
+            "active": len(pulls),
             "by_state": {state.value: states[state] for state in PullState if state is not PullState.OVER},
             "waiting_players": sum(pull.waiting for pull in self._pulls.values()),
             "started": counters.started,

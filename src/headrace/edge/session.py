@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from headrace.edge.origin import Origin
+from headrace.edge.origin import Upstream
 from headrace.errors import PeerError
 from headrace.net.dial import link_for
 from headrace.protocol import client, messages
@@ -26,7 +26,7 @@ from headrace.relay.failure import (
     of_refusal,
 )
 from headrace.relay.target import Target
-from headrace.server.route import PATH, VIA, decode_ids, encode_ids
+from headrace.server.route import PATH, STREAM, VIA, decode_ids, encode_ids
 
 # Nothing heard: ask, and after the second time without an answer give up. Short, so that a publisher here does not take
 # a stream whose origin is only quiet for one that is lost.
@@ -62,6 +62,7 @@ class PullSession:
             connect_more={VIA: encode_ids(via)},
         )
         self.path: tuple[str, ...] = ()  # through which servers the stream came, as far as the origin says
+        self.stream_id: str | None = None  # of the stream, as another worker of this server calls it
         self.last_received_s = self._pinged_s = self._loop.time()
         # Done when the connection is over: None if the stream ended or we left, else the reason.
         self.ended: asyncio.Future[RelayError | None] = self._loop.create_future()
@@ -128,6 +129,8 @@ class PullSession:
         match event:
             case client.Started(_, info):
                 self.path = decode_ids(info.get(PATH))
+                stream_id = info.get(STREAM)
+                self.stream_id = stream_id if isinstance(stream_id, str) else None
             case client.Refused():
                 self.fail(of_refusal(event, self._name, self._target.redact))
             case client.Ended():
@@ -143,7 +146,7 @@ class PullSession:
 
 
 async def open_session(
-    origin: Origin,
+    upstream: Upstream,
     app: str,
     name: str,
     *,
@@ -153,9 +156,9 @@ async def open_session(
 ) -> PullSession:
     """A session that has been begun; RelayError if there is no connection to be had."""
     try:
-        sock = await origin.dial(timeout_s)
+        sock = await upstream.dial(timeout_s)
     except TimeoutError:
         raise RelayError(ErrorClass.TIMEOUT, f"no connection within {timeout_s:g} s") from None
     except OSError as error:
         raise of_os_error(error) from None
-    return PullSession(sock, origin.target(app), name, via, on_message)
+    return PullSession(sock, upstream.target(app), name, via, on_message)

@@ -25,10 +25,13 @@ class IngestCounters(Protocol):
 class Publication:
     """One source of one stream, from its first message to its last."""
 
-    __slots__ = ("_counters", "_report", "stream", "watch")
+    __slots__ = ("_counters", "_is_told", "_report", "stream", "watch")
 
-    def __init__(self, counters: IngestCounters, report: SessionReporter, stream: Stream, now_s: float) -> None:
+    def __init__(
+        self, counters: IngestCounters, report: SessionReporter, stream: Stream, now_s: float, *, is_told: bool = True
+    ) -> None:
         self.stream = stream
+        self._is_told = is_told  # in the log; of a copy of what another worker has, that one writes
         self._report = report
         self.watch = MediaWatch(now_s)
         self._counters = counters
@@ -52,14 +55,15 @@ class Publication:
         """Once a second: the lines and the sample that are due."""
         self.watch.sample(now_s)
         self._tell_codecs(log, now_s)
-        if fields := self.watch.report(now_s):
+        if self._is_told and (fields := self.watch.report(now_s)):
             log.info("Media report", stream_key=self.stream.key, **fields)
         self._report.sample_publication(self.stream, self.watch, now_s)
 
     def leave(self, log: Logger, reason: str, kind: str, now_s: float) -> None:
         """The source is gone; `kind` is how the event log calls the reason."""
         self._tell_codecs(log, math.inf)  # one that was shorter than a sweep has not been told yet
-        log.info("publisher disconnected", stream_key=self.stream.key, reason=reason)
+        if self._is_told:
+            log.info("publisher disconnected", stream_key=self.stream.key, reason=reason)
         self._report.sample_publication(self.stream, self.watch, now_s)
         self._report.publish_stopped(self.stream, kind)
 
@@ -74,6 +78,6 @@ class Publication:
         }
 
     def _tell_codecs(self, log: Logger, now_s: float) -> None:
-        if fields := self.watch.detected(now_s):
+        if self._is_told and (fields := self.watch.detected(now_s)):
             log.info("Codec detected", stream_key=self.stream.key, **fields)
             self._report.codec_detected(self.stream, fields)

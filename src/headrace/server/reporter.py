@@ -36,22 +36,31 @@ class PlayRecord:
         self.messages = self.frames = self.keyframes = 0
         self.dropped: Counter[str] = Counter()
 
+    def again(self, player: Player, sent_bytes: int, now_s: float) -> PlayRecord:
+        """The record of the same play from here on, for a stream that goes on under another id."""
+        record = PlayRecord(self.stream, sent_bytes, now_s)
+        record.messages, record.frames, record.keyframes = player.messages, player.frames, player.keyframes
+        record.dropped = self.dropped
+        return record
+
     def first_keyframe_ms(self, player: Player) -> int | None:
         first_s = player.first_picture_s
         return None if first_s is None else _ms(first_s - self.started_s)
 
 
 class SessionReporter:
-    """Speaks for one connection, or, with an `origin`, for one that we made to pull a stream."""
+    """Speaks for one connection; one that was not accepted here, but made by us or told of, is not told as opened."""
 
-    def __init__(self, emit: Emit, conn: str, viewer: str, now_s: float, origin: str | None = None) -> None:
+    def __init__(
+        self, emit: Emit, conn: str, viewer: str, now_s: float, *, is_accepted: bool = True, origin: str | None = None
+    ) -> None:
         self._emit = emit
         self._conn = conn
         self._viewer = viewer
         self._opened_s = now_s
         self._sampled_s: dict[Stream, float] = {}
         self._origin = origin
-        if origin is None:
+        if is_accepted:
             emit(events.ConnectionOpened(conn=conn, viewer=viewer))
 
     def connection_closed(self, reason: str, now_s: float, bytes_in: int, bytes_out: int) -> None:

@@ -12,6 +12,11 @@ from typing import Any
 
 VIA = "headraceVia"
 PATH = "headracePath"
+# Between the workers of one server, and believed from nobody else: the id of a stream in the event log, and whom a
+# publisher's connection belongs to.
+STREAM = "headraceStream"
+CONN = "headraceConn"
+REMOTE = "headraceRemote"
 
 # A chain of origin, region, edge is three. What is longer is a circle of servers that do not know each other.
 MAX_HOPS = 8

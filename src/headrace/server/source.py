@@ -1,10 +1,13 @@
-"""Where the server looks for a stream that nobody publishes here."""
+"""Where the server looks for a stream that nobody publishes here, and whom it asks before somebody does."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Protocol
 
+from headrace.logs import Logger
+from headrace.protocol.messages import Message
 from headrace.stream.registry import Stream
 
 
@@ -25,3 +28,33 @@ class Source(Protocol):
 
     def describe(self, stream: Stream) -> dict[str, Any]:
         """What there is to say of a copy, for the status page."""
+
+
+class Intake(Protocol):
+    """Where a publisher's messages go: a log here, or another worker."""
+
+    @property
+    def stream(self) -> Stream: ...
+
+    def receive(self, message: Message, now_s: float) -> None: ...
+
+    def sweep(self, log: Logger, now_s: float) -> None: ...
+
+    def leave(self, log: Logger, reason: str, kind: str, now_s: float) -> None: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+
+class Claims(Protocol):
+    """Of several workers one has a stream; the others know that and send its publisher's messages there."""
+
+    def claim(
+        self, app: str, name: str, *, conn_id: str, remote: str, is_internal: bool, on_lost: Callable[[str], None]
+    ) -> asyncio.Future[Intake | None]:
+        """None once the stream is ours to be published, the way to whoever has it, or StreamError.
+
+        Whoever no longer wants it cancels the future. `on_lost` is called if that way breaks off.
+        """
+
+    def settle(self, key: str) -> None:
+        """Somebody stopped publishing, or did not begin: is the stream still ours?"""

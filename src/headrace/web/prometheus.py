@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -97,8 +97,23 @@ class _BackendCollector(Collector):
         for name, text, key in _RECORDING_COUNTERS:
             yield CounterMetricFamily(name, text, recordings[key])
         yield from self._pulls(counters["pulls"])
+        yield from self._workers(counters.get("workers", ()))
         for name, text, key in _EVENT_COUNTERS:
             yield CounterMetricFamily(name, text, counters["events"][key])
+
+    def _workers(self, workers: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+        for family, key in (
+            (GaugeMetricFamily("headrace_worker_up", "1 while it serves.", labels=["worker"]), "is_ready"),
+            (CounterMetricFamily("headrace_worker_restarts", "Starts after the first.", labels=["worker"]), "restarts"),
+            (CounterMetricFamily("headrace_worker_cpu_seconds", "CPU time used.", labels=["worker"]), "cpu_s"),
+            (
+                GaugeMetricFamily("headrace_worker_memory_bytes", "Memory resident.", labels=["worker"]),
+                "memory_bytes",
+            ),
+        ):
+            for one in workers:
+                family.add_metric([str(one["worker"])], one[key])
+            yield family
 
     def _pulls(self, pulls: Mapping[str, Any]) -> Iterator[Metric]:
         state = GaugeMetricFamily("headrace_pulls", "Streams pulled from origins, by state.", labels=["state"])
