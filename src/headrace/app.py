@@ -63,7 +63,7 @@ async def _serve(options: ServeOptions, destinations: list[DestinationConfig], o
             http = _start_http(options, node.control)
     except ListenError as error:
         print(f"rtmp-server: {error}", file=sys.stderr)
-        await node.close()
+        await node.abandon()
         return 1
     log.info("Listening", addresses=addresses, version=__version__)
     companion = await Companion.start(options.data_dir, options.record_dir) if options.pipeline else None

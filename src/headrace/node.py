@@ -90,6 +90,12 @@ class Node:
         if self._options.record_all:
             self.recordings.start(stream)
 
+    async def abandon(self) -> None:
+        """There is nowhere to listen: it never served."""
+        await self.server.close()
+        if self.event_log is not None:
+            self.event_log.close(_EVENTS_CLOSE_S)
+
     async def close(self, *others: asyncio.Task[None]) -> bool:
         """End sessions, destinations and pulls, and `others` with them, then close the files.
 

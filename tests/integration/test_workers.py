@@ -32,6 +32,16 @@ def only_stream(server: ServerProcess) -> dict[str, Any]:
     return found
 
 
+def wait_published(server: ServerProcess, key: str = "live/stream") -> dict[str, Any]:
+    """The stream, once its publisher has been granted it: who asks before may be told that it is not there."""
+
+    def find() -> dict[str, Any] | None:
+        streams = page(server, "/streams")["streams"]
+        return next((one for one in streams if one["key"] == key and one["publisher"] is not None), None)
+
+    return server.wait_until(f"{key} to be published", find)
+
+
 def worker_pid(server: ServerProcess, number: int) -> int:
     pid: int = server.logged("Worker started", worker=number)[-1]["pid"]
     return pid
@@ -48,7 +58,7 @@ def test_players_on_both_workers_get_what_was_published_and_the_pages_show_one_s
     folder = stage.folder / "recordings"
     server = stage.server(*PATIENT, *TWO, "-record-all", "-record-dir", folder)
     publisher = stage.feed(clip, server.url())
-    server.wait_for_log("publish command")
+    wait_published(server)
     players = [stage.play(server.url(), decode=index < 2) for index in range(4)]
     server.wait_for_log("Subscriber added", count=4)
     assert workers_of(server, "Subscriber added") == {0, 1}
@@ -90,7 +100,7 @@ def test_a_second_publisher_is_refused_on_either_worker_and_the_first_may_come_b
     clip = clips["h264_aac"]
     server = stage.server(*TWO, "-publisher-grace", "30s")
     first = stage.publish(clip, server.url(), loops=True)
-    server.wait_for_log("publish command")
+    wait_published(server)
     players = [stage.play(server.url(), decode=True) for _ in range(2)]
     for player in players:
         player.wait_for_packets(50)
@@ -126,7 +136,7 @@ def test_a_worker_that_is_killed_is_replaced_while_the_other_goes_on(stage: Stag
     server = stage.server(*TWO, "-publisher-grace", "30s")
     server.expected_errors.add("Worker ended")
     publisher = stage.publish(clip, server.url(), loops=True)
-    owner: int = server.wait_for_log("publish command")["worker"]
+    owner: int = wait_published(server)["worker"]
     here = stage.play(server.url(), decode=True)
     server.wait_for_log("Subscriber added")
     players = {server.logged("Subscriber added")[0]["worker"]: here}
@@ -235,7 +245,7 @@ def test_a_publisher_is_dropped_whichever_worker_has_it(stage: Stage, clips: Cli
 def test_the_event_log_of_two_workers_is_that_of_one_server(stage: Stage, clips: ClipLibrary) -> None:
     server = stage.server(*PATIENT, *TWO)
     publisher = stage.feed(clips["h264_aac"], server.url())
-    server.wait_for_log("publish command")
+    wait_published(server)
     players = [stage.play(server.url()) for _ in range(4)]
     server.wait_for_log("Subscriber added", count=4)
     publisher.finish()

@@ -123,6 +123,10 @@ class EdgeService:
         now_s = self._loop.time()
         return [origin for origin in self._origins if self._health[origin].rests_until_s <= now_s]
 
+    def pending(self, app: str, name: str) -> asyncio.Future[Stream] | None:
+        pull = self._pulls.get(f"{app}/{name}")
+        return pull.wait() if pull is not None and not pull.is_internal else None
+
     def make_way(self, app: str, name: str) -> None:
         pull = self._pulls.get(f"{app}/{name}")
         if pull is not None and pull.stream is not None and not pull.is_wanted:

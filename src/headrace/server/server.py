@@ -280,7 +280,11 @@ class Server:
         """The stream to play, or the promise of one that is looked for elsewhere; StreamError if there is none."""
         stream = self.streams.find(app, name)
         if is_internal and (stream is None or stream.is_internal):
-            raise not_found(name)  # it asks the one that has it, and no other
+            # It asks the one that has the stream, or is about to have it, and no other.
+            pending = self.source.pending(app, name) if self.source is not None and stream is None else None
+            if pending is None:
+                raise not_found(name)
+            return pending
         if via and is_circle(self.id, via, stream.path if stream is not None else ()):
             raise not_found(name, "the request went in a circle")
         if stream is not None:

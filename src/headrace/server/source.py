@@ -20,6 +20,9 @@ class Source(Protocol):
         Whoever no longer wants it cancels the future.
         """
 
+    def pending(self, app: str, name: str) -> asyncio.Future[Stream] | None:
+        """The same for another worker: what we are about to bring from elsewhere, and nothing that is not."""
+
     def make_way(self, app: str, name: str) -> None:
         """Somebody wants to publish this here: a copy that nobody watches is given up."""
 
