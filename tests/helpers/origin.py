@@ -16,7 +16,7 @@ from headrace.protocol.handshake import NONCE_BYTES
 from headrace.protocol.messages import Message
 from headrace.relay.config import DestinationConfig, read_destination
 from headrace.relay.feed import Feed, FeedState
-from headrace.relay.service import Destination, RelayService
+from headrace.relay.service import Destination, Leases, RelayService
 from headrace.server.server import Server
 from headrace.server.session import Session
 from headrace.stream.log import LogLimits
@@ -53,7 +53,13 @@ class Publisher:
 class Origin:
     """The server, its destinations, and the streams that the test publishes."""
 
-    def __init__(self, *configs: DestinationConfig, limits: LogLimits | None = None, chunk_size: int = 60_000) -> None:
+    def __init__(
+        self,
+        *configs: DestinationConfig,
+        limits: LogLimits | None = None,
+        chunk_size: int = 60_000,
+        leases: Leases | None = None,
+    ) -> None:
         self.events: list[Event] = []  # what destinations tell the event log
         self._port: int | None = None
         self.server = Server(
@@ -65,6 +71,7 @@ class Origin:
             retain=self.server.streams.retain,
             chunk_size=chunk_size,
             emit=self.events.append,
+            leases=leases,
         )
 
     async def __aenter__(self) -> Origin:

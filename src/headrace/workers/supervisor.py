@@ -41,7 +41,6 @@ class Supervisor:
         self, options: ServeOptions, destinations: Sequence[DestinationConfig], origins: tuple[Origin, ...]
     ) -> None:
         self.view = WorkersView(self, destinations)
-        self.restarts = 0
         self.connections_refused = 0
         self._options = options
         self._origins = origins
