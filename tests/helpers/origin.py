@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, cast
 
@@ -118,11 +118,23 @@ class Origin:
 class Viewer:
     """A player on the origin, over a real connection."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        name: str,
+        connect_more: Mapping[str, Any] | None = None,
+    ) -> None:
         self.media: list[Sent] = []
         self._reader, self._writer = reader, writer
         self._protocol = ClientConnection(
-            role=Role.PLAY, app="live", tc_url="rtmp://origin/live", name=name, nonce=bytes(NONCE_BYTES), epoch_ms=0
+            role=Role.PLAY,
+            app="live",
+            tc_url="rtmp://origin/live",
+            name=name,
+            nonce=bytes(NONCE_BYTES),
+            epoch_ms=0,
+            connect_more=connect_more,
         )
         self._task = asyncio.get_running_loop().create_task(self._watch())
 
@@ -131,8 +143,12 @@ class Viewer:
         return await cls.of_port(origin.listen(), name)
 
     @classmethod
-    async def of_port(cls, port: int, name: str = "cam") -> Viewer:
-        return cls(*await asyncio.open_connection("127.0.0.1", port), name)
+    async def of_port(cls, port: int, name: str = "cam", connect_more: Mapping[str, Any] | None = None) -> Viewer:
+        return cls(*await asyncio.open_connection("127.0.0.1", port), name, connect_more)
+
+    @property
+    def is_over(self) -> bool:
+        return self._task.done()
 
     async def until_media(self, count: int) -> list[Sent]:
         await eventually_async(lambda: len(self.media) >= count, f"{count} messages at a viewer")

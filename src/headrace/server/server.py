@@ -235,6 +235,8 @@ class Server:
             return stream
         if stream_id is None:
             self._adopt(stream)
+        elif stream.id != stream_id:
+            self._tell_anew(stream, stream_id)  # the worker that had it is gone, and another has its publisher now
         if stream.path != path:
             stream.path = path
             for session in list(self._sessions):
@@ -254,10 +256,14 @@ class Server:
         if not stream.is_internal:
             return
         stream.is_internal = False
+        self._tell_anew(stream, self.streams.new_id())
+        self._tell_end(stream)
+
+    def _tell_anew(self, stream: Stream, stream_id: str) -> None:
+        """The plays of a stream that goes on under another id are over, and begin."""
         for session in list(self._sessions):
             session.stop_telling(stream)
-        stream.begin_anew(self.streams.new_id())
-        self._tell_end(stream)
+        stream.begin_anew(stream_id)
         for session in list(self._sessions):
             session.tell_anew(stream)
 

@@ -54,9 +54,10 @@ class Edge:
             await viewer.close()
         await asyncio.gather(self.server.close(), self.pulls.close())
 
-    async def watch(self) -> Viewer:
-        """A player over a real connection, which is closed at the end."""
-        self._viewers.append(await Viewer.of_port(self.port))
+    async def watch(self, via: str | None = None) -> Viewer:
+        """A player over a real connection, which is closed at the end; with `via` it is another server."""
+        more = {"headraceVia": via} if via is not None else None
+        self._viewers.append(await Viewer.of_port(self.port, connect_more=more))
         return self._viewers[-1]
 
     def ask(self, name: str = "cam", via: tuple[str, ...] = ()) -> asyncio.Future[Stream]:

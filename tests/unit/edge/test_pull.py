@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 import pytest
+import trustme
 
+from headrace.edge import origin as origin_module
 from headrace.edge import session as session_module
 from headrace.errors import StreamError
 from headrace.stream.registry import Stream, StreamState
@@ -340,6 +343,50 @@ def test_a_request_that_went_in_a_circle_is_refused(loop_factory: LoopFactory) -
             assert edge.server.find("live", "cam", ("0c",)) is stream
             with pytest.raises(StreamError, match="the request went in a circle"):
                 edge.server.find("live", "cam", ("0b",))
+
+    run(loop_factory, test)
+
+
+@on_both_loops
+def test_servers_behind_us_come_again_when_the_way_of_the_stream_changes_and_players_stay(
+    loop_factory: LoopFactory,
+) -> None:
+    async def test() -> None:
+        same, other = _serves_from("0a"), _serves_from("0b")
+        async with FarEnd(same, same, other) as origin, Edge(origin) as edge:
+            player, server = await edge.watch(), await edge.watch("0c")
+            for viewer in (player, server):
+                await viewer.until_media(1)
+            for visits, is_changed in ((2, False), (3, True)):
+                origin.last.reset()
+                await origin.until_visits(visits)
+                await player.until_media(visits * len(OPENING) - 4)
+                assert server.is_over is is_changed
+                assert not player.is_over
+
+    run(loop_factory, test)
+
+
+@on_both_loops
+def test_an_origin_over_tls_is_pulled_from_if_its_certificate_is_good(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = trustme.CA()
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    monkeypatch.setattr(origin_module, "_tls_context", lambda: trusting)
+
+    def of(name: str) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert(name).configure_cert(context)
+        return context
+
+    async def test() -> None:
+        good = FarEnd(serves(*OPENING), tls=of("localhost"))
+        bad = FarEnd(serves(*OPENING), tls=of("elsewhere.example"))
+        async with good, bad, Edge(*(f"rtmps://localhost:{one.port}" for one in (bad, good))) as edge:
+            await edge.until_payloads(await edge.ask(), OPENING)
+            assert edge.pulls.snapshot()["failures"] == {"tls": 1}
 
     run(loop_factory, test)
 

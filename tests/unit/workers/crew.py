@@ -104,6 +104,7 @@ class Crew:
         """The worker dies: its connections with it, and the parent forgets it."""
         for session in list(self.workers[worker].server._sessions):
             session.link.close("killed")
+        self.workers[worker].server.streams.end_all("killed")
         for name, following in self.book.drop(worker):
             self._channels[following].tell("lease", name=name)
         await asyncio.sleep(0)

@@ -213,6 +213,33 @@ def test_players_stay_when_the_worker_that_has_the_stream_dies_and_the_publisher
 
 
 @on_both_loops
+def test_players_stay_when_the_worker_that_has_the_stream_dies_and_the_publisher_comes_to_its_successor(
+    loop_factory: LoopFactory,
+) -> None:
+    async def test() -> None:
+        async with Crew() as crew:
+            (await crew.publish(0)).send(FIRST)
+            player = await crew.play(1)
+            await player.until_payloads(FIRST)
+            here, there = crew.workers
+            copy = there.stream()
+            assert copy is not None
+            old_id = copy.id
+            await crew.lose(0)
+            await eventually_async(lambda: copy.state is StreamState.GRACE, "the grace period")
+            (await crew.publish(0)).send(FIRST)
+            await player.until_payloads([*FIRST, *FIRST])
+            new = here.stream()
+            assert new is not None
+            assert copy.id == new.id != old_id
+            assert [play.stream_id for play in there.of(PlayStarted)] == [old_id, new.id]
+            assert [play.stream_id for play in there.of(PlayStopped)] == [old_id]
+            assert not there.of(PublishStarted)
+
+    run(loop_factory, test)
+
+
+@on_both_loops
 def test_a_name_that_may_not_be_published_is_given_back(loop_factory: LoopFactory) -> None:
     async def test() -> None:
         async with Crew() as crew:
