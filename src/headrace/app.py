@@ -8,141 +8,143 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from headrace import __version__, logs
 from headrace.companion import Companion
-from headrace.control import Control
+from headrace.edge.origin import Origin, parse_origins
 from headrace.errors import ConfigError
 from headrace.logs import get_logger
-from headrace.net.listener import ListenError
+from headrace.net.listener import ListenError, bind
+from headrace.node import Node
 from headrace.options import ServeOptions
-from headrace.record.service import RecordingService
 from headrace.relay.config import DestinationConfig, from_urls, load_file
 from headrace.relay.service import RelayService, merge
-from headrace.server.server import Server
-from headrace.stream.registry import Stream
-from headrace.telemetry.event_log import EventLog
-from headrace.telemetry.events import ServerStarted, ServerStopped
-from headrace.telemetry.identity import load_identity
-from headrace.telemetry.proof import emit_nothing
 from headrace.units import without_key
 
-# Everything must be over within 5 s of a SIGTERM; recordings get what the sessions leave.
-_RECORDINGS_CLOSE_S = 2.0
-_SESSIONS_CLOSE_S = 2.0
-_EVENTS_CLOSE_S = 0.5
+if TYPE_CHECKING:
+    from headrace.web.backend import Backend
+    from headrace.web.server import HttpServer
+    from headrace.workers.view import WorkersView
+
 _PIPELINE_CLOSE_S = 1.0
 
 
 def run(options: ServeOptions) -> int:
     """Serve until SIGTERM or Ctrl-C; the exit status. ConfigError before anything is started."""
     destinations = _destinations(options)
+    origins = _origins(options)
     if options.pipeline and not options.telemetry:
         raise ConfigError("-pipeline: found on with -telemetry off, expected -telemetry on: tables are made of events")
     logs.configure(options.log_level, options.log_format)
     _hide_arguments()
     _raise_descriptor_limit()
+    serve = _serve if options.workers == 1 else _supervise
     try:
         import uvloop
 
-        return uvloop.run(_serve(options, destinations))
+        return uvloop.run(serve(options, destinations, origins))
     except ImportError:  # no wheel for this platform: the standard loop does the same, slower
-        return asyncio.run(_serve(options, destinations))
+        return asyncio.run(serve(options, destinations, origins))
 
 
-async def _serve(options: ServeOptions, destinations: list[DestinationConfig]) -> int:
+async def _serve(options: ServeOptions, destinations: list[DestinationConfig], origins: tuple[Origin, ...]) -> int:
+    """Serve in this process, alone."""
     log = get_logger(__name__)
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-
-    event_log = _open_event_log(options)
-    emit = event_log.emit if event_log is not None else emit_nothing
-    emit(ServerStarted(version=__version__))
-    recordings = RecordingService(options.record_dir, segment_duration_s=options.segment_duration_s, emit=emit)
-
-    def stream_started(stream: Stream) -> None:
-        relay.stream_started(stream)
-        if options.record_all:
-            recordings.start(stream)
-
-    server = Server(
-        chunk_size=options.chunk_size,
-        grace_s=options.publisher_grace_s,
-        max_lag_s=options.max_lag_s,
-        on_stream=stream_started,
-        emit=emit,
-        viewer_name=_viewer_naming(options, event_log),
-        stream_id_prefix=f"{event_log.identity.node}.{event_log.boot}." if event_log is not None else "",
-    )
-    relay = RelayService(
-        destinations,
-        fanout_of=server.fanout,
-        retain=server.streams.retain,
-        chunk_size=options.chunk_size,
-        emit=emit,
-    )
-    loop.add_signal_handler(signal.SIGHUP, _reload, options, relay)
+    stop = _stop_on_signals(loop)
+    node = Node(options, destinations, origins)
+    loop.add_signal_handler(signal.SIGHUP, _reload, options, node.relay)
 
     http = None
     try:
-        addresses = server.listen(options.listen_host, options.listen_port)
+        addresses = node.server.listen(options.listen_host, options.listen_port)
         if options.http_port is not None:
-            # Imported here: a server without its HTTP side does without the memory of one.
-            from headrace.web.api import make_app
-            from headrace.web.server import HttpServer
-
-            http = HttpServer(make_app(Control(server, recordings, relay, event_log), token=options.api_token))
-            log.info("HTTP listening", addresses=http.start(options.http_host, options.http_port))
+            http = _start_http(options, node.control)
     except ListenError as error:
         print(f"rtmp-server: {error}", file=sys.stderr)
-        await server.close()
-        if event_log is not None:
-            event_log.close(_EVENTS_CLOSE_S)
+        await node.abandon()
         return 1
     log.info("Listening", addresses=addresses, version=__version__)
     companion = await Companion.start(options.data_dir, options.record_dir) if options.pipeline else None
 
     await stop.wait()
     log.info("Shutting down")
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.remove_signal_handler(number)  # a second Ctrl-C does not wait
-    closing = [loop.create_task(server.close()), loop.create_task(relay.close())]
-    if companion is not None:
-        closing.append(loop.create_task(companion.close(_PIPELINE_CLOSE_S)))
-    if http is not None:
-        closing.append(loop.create_task(http.close()))
-    await asyncio.wait(closing, timeout=_SESSIONS_CLOSE_S)
-    is_clean = await recordings.close(_RECORDINGS_CLOSE_S)
-    if event_log is not None:
-        emit(ServerStopped(events_lost_total=event_log.events_lost))
-        is_clean &= event_log.close(_EVENTS_CLOSE_S)
-    log.info("Stopped", **server.snapshot())
+    _stop_no_more(loop)
+    is_clean = await node.close(*_closing(loop, http, companion))
     if not is_clean:
-        # A thread hangs in a dead disk, and Python would wait for it for ever; what can be saved has been.
         sys.stderr.flush()
         os._exit(0)
     return 0
 
 
-def _open_event_log(options: ServeOptions) -> EventLog | None:
-    """The event log, unless it is off or cannot be: a relay without telemetry is better than no relay."""
-    if not options.telemetry:
-        return None
+async def _supervise(options: ServeOptions, destinations: list[DestinationConfig], origins: tuple[Origin, ...]) -> int:
+    """Serve by several workers, whose parent this process is."""
+    # Imported here: a server in one process does without the memory of a parent.
+    from headrace.workers.supervisor import Supervisor
+    from headrace.workers.view import Refreshing
+
+    log = get_logger(__name__)
+    loop = asyncio.get_running_loop()
+    stop = _stop_on_signals(loop)
+    supervisor = Supervisor(options, destinations, origins)
+    loop.add_signal_handler(signal.SIGHUP, _reload, options, supervisor.view)
+
+    http = None
     try:
-        return EventLog(options.data_dir, load_identity(options.data_dir))
-    except OSError as error:
-        get_logger(__name__).error("Event log failed", path=str(options.data_dir), error=error.strerror)
-        return None
+        sockets = bind(options.listen_host, options.listen_port)
+        if options.http_port is not None:
+            http = _start_http(options, supervisor.view, around=lambda app: Refreshing(app, supervisor.view))
+    except ListenError as error:
+        print(f"rtmp-server: {error}", file=sys.stderr)
+        return 1
+    if not await supervisor.start(sockets):
+        print("rtmp-server: a worker did not start, and says above why", file=sys.stderr)
+        await supervisor.close()
+        return 1
+    log.info("Listening", addresses=supervisor.addresses, version=__version__, workers=options.workers)
+    companion = await Companion.start(options.data_dir, options.record_dir) if options.pipeline else None
+
+    await stop.wait()
+    log.info("Shutting down")
+    _stop_no_more(loop)
+    await asyncio.wait([loop.create_task(supervisor.close()), *_closing(loop, http, companion)])
+    log.info("Stopped", **supervisor.view.counters())
+    return 0
 
 
-def _viewer_naming(options: ServeOptions, event_log: EventLog | None) -> Callable[[str], str]:
-    if event_log is None:
-        return lambda remote: ""
-    if options.store_addresses:
-        return lambda remote: remote.rpartition(":")[0]
-    return event_log.identity.viewer
+def _stop_on_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+def _stop_no_more(loop: asyncio.AbstractEventLoop) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)  # a second Ctrl-C does not wait
+
+
+def _start_http(options: ServeOptions, backend: Backend, around: Callable[[Any], Any] = lambda app: app) -> HttpServer:
+    # Imported here: a server without its HTTP side does without the memory of one.
+    from headrace.web.api import make_app
+    from headrace.web.server import HttpServer
+
+    assert options.http_port is not None
+    http = HttpServer(around(make_app(backend, token=options.api_token)))
+    get_logger(__name__).info("HTTP listening", addresses=http.start(options.http_host, options.http_port))
+    return http
+
+
+def _closing(
+    loop: asyncio.AbstractEventLoop, http: HttpServer | None, companion: Companion | None
+) -> list[asyncio.Task[None]]:
+    closing = []
+    if companion is not None:
+        closing.append(loop.create_task(companion.close(_PIPELINE_CLOSE_S)))
+    if http is not None:
+        closing.append(loop.create_task(http.close()))
+    return closing
 
 
 def _destinations(options: ServeOptions) -> list[DestinationConfig]:
@@ -154,15 +156,23 @@ def _destinations(options: ServeOptions) -> list[DestinationConfig]:
     return merge(from_flags, from_file)
 
 
-def _reload(options: ServeOptions, relay: RelayService) -> None:
+def _origins(options: ServeOptions) -> tuple[Origin, ...]:
+    try:
+        return parse_origins(options.origin)
+    except ConfigError as error:
+        raise ConfigError(f"-origin: {error}") from None
+
+
+def _reload(options: ServeOptions, relay: RelayService | WorkersView) -> None:
     """SIGHUP: read the file of destinations again. One that cannot be read changes nothing."""
     log = get_logger(__name__)
     try:
-        relay.reload(_destinations(options))
+        destinations = _destinations(options)
+        relay.reload(destinations)
     except ConfigError as error:
         log.error("Reload failed", error=str(error))
     else:
-        log.info("Reloaded", destinations=len(relay.destinations))
+        log.info("Reloaded", destinations=len(destinations))
 
 
 def _hide_arguments() -> None:

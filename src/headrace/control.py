@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.edge.service import NO_PULLS, EdgeService
 from headrace.record.service import RecordingService
 from headrace.relay.config import change_destination, read_destination
 from headrace.relay.service import RelayService
@@ -21,11 +22,13 @@ class Control:
         recordings: RecordingService,
         relay: RelayService,
         event_log: EventLog | None = None,
+        edge: EdgeService | None = None,
     ) -> None:
         self._server = server
         self._recordings = recordings
         self._relay = relay
         self._event_log = event_log
+        self._edge = edge
 
     def health(self) -> dict[str, Any]:
         return self._relay.snapshot()
@@ -34,6 +37,10 @@ class Control:
         return {name: destination.snapshot() for name, destination in self._relay.destinations.items()}
 
     def streams(self) -> list[dict[str, Any]]:
+        return [{name: value for name, value in one.items() if name != "is_copy"} for one in self.describe_streams()]
+
+    def describe_streams(self) -> list[dict[str, Any]]:
+        """The same with what is a copy of another worker's stream marked as such."""
         recorded = {recorder.stream: recorder for recorder in self._recordings.active}
         shown = []
         for stream, facts in self._server.describe_streams():
@@ -54,6 +61,7 @@ class Control:
             **self._server.snapshot(),
             # Without an event log there is nothing to write, and nothing is lost.
             "events": {"written": log.events_written if log else 0, "lost": log.events_lost if log else 0},
+            "pulls": self._edge.snapshot() if self._edge is not None else NO_PULLS,
             "recordings": {
                 "active": len(self._recordings.active),
                 "files": totals.files,

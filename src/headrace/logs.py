@@ -48,8 +48,16 @@ _COLOURS = {"debug": "\x1b[34m", "info": "\x1b[32m", "warn": "\x1b[33m", "error"
 _BOLD, _DIM, _CYAN, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[0m"
 
 
-def configure(level: str, fmt: str, stream: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> None:
-    """Send every line at `level` or above to `stream` (standard error when None) as `json` or `text`.
+def configure(
+    level: str,
+    fmt: str,
+    stream: TextIO | None = None,
+    *,
+    clock: Callable[[], float] = time.time,
+    fields: Mapping[str, Any] | None = None,
+) -> None:
+    """Send every line at `level` or above to `stream` (standard error when None) as `json` or `text`, each with
+    `fields` at its end.
 
     Loggers that were bound before keep what was configured then. Warnings and errors of the standard
     library's own loggers, such as asyncio's, come out as lines of this log.
@@ -60,7 +68,7 @@ def configure(level: str, fmt: str, stream: TextIO | None = None, *, clock: Call
         raise ValueError(f"log format {fmt!r}, expected json or text")
     render = _render_json if fmt == "json" else _TextRenderer(has_colour=_has_colour(stream or sys.stderr))
     structlog.configure(
-        processors=[_LineMaker(clock, render)],
+        processors=[_LineMaker(clock, render, fields or {})],
         wrapper_class=_guarded(structlog.make_filtering_bound_logger(LEVELS[level])),
         logger_factory=_WriterFactory(stream),
         # Caching would tie a module's logger to the first configuration for good. Without it an unbound
@@ -133,15 +141,16 @@ def _guarded(base: type[Any]) -> type[Any]:
 class _LineMaker:
     """The only processor: event dictionary in, finished line out."""
 
-    def __init__(self, clock: Callable[[], float], render: Renderer) -> None:
+    def __init__(self, clock: Callable[[], float], render: Renderer, more: Mapping[str, Any]) -> None:
         self._clock = clock
         self._render = render
+        self._more = more
 
     def __call__(self, _logger: object, method: str, fields: EventDict) -> str:
         level = _LEVEL_OF_METHOD.get(method, method)
         message = _as_text(fields.pop("event", ""))
         exc_info = fields.pop("exc_info", None)
-        plain = {_key(name): _plain(value, MAX_DEPTH) for name, value in fields.items()}
+        plain = {_key(name): _plain(value, MAX_DEPTH) for name, value in fields.items()} | dict(self._more)
         if exc_info:
             plain["traceback"] = _traceback(exc_info)
         return self._render(self._clock(), level, message, plain)

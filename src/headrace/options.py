@@ -7,6 +7,7 @@ A leaf module: it imports nothing of Headrace but `errors` and `units`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,9 @@ LogFormat = Literal["json", "text"]
 # The specification (5.4.1) recommends at least 128; a message is at most 16777215 bytes long, so that no
 # larger chunk could ever be filled.
 CHUNK_SIZE_BYTES = (128, 0xFFFFFF)
+
+# More than any machine that would run one relay has cores for.
+MAX_WORKERS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,9 @@ class ServeOptions:
     segment_duration_s: float | None = None
     """Start a new file at the first keyframe after this long; None keeps one file per publication."""
 
+    workers: int = 1
+    """Processes that share the port; 1 is this one alone, without a parent."""
+
     chunk_size: int = 60000
     """Bytes of payload in one outbound chunk."""
 
@@ -61,6 +68,15 @@ class ServeOptions:
 
     relay_config: Path | None = None
     """A file of destinations; read again on SIGHUP."""
+
+    origin: tuple[str, ...] = field(default=(), repr=False)
+    """Servers to pull streams from that nobody publishes here, as they were given; they may hold tokens."""
+
+    origin_linger_s: float = 10.0
+    """How long a pulled stream is kept after its last reader has left."""
+
+    pulled_streams: Literal["play", "all"] = "play"
+    """Whether pulled streams are only played, or recorded and pushed to destinations too."""
 
     http_host: str | None = None
     """Where the HTTP side listens; None is loopback."""
@@ -163,6 +179,29 @@ def _whole_number(least: int, most: int, *, metavar: str) -> ValueKind:
         return int(text)
 
     return ValueKind(parse=parse, expected=expected, metavar=metavar)
+
+
+def _workers() -> ValueKind:
+    number = _whole_number(1, MAX_WORKERS, metavar="N|auto")
+    expected = f"{number.expected}, or auto"
+
+    def parse(text: str) -> int:
+        if text == "auto":
+            return min(cores(), MAX_WORKERS)
+        try:
+            return int(str(number.parse(text)))
+        except ConfigError:
+            raise ConfigError(f"found {quoted(text)}, expected {expected}") from None
+
+    return ValueKind(parse=parse, expected=expected, metavar=number.metavar)
+
+
+def cores() -> int:
+    """Those that this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every platform
+        return os.cpu_count() or 1
 
 
 def _duration(least_s: float, most_s: float) -> ValueKind:
@@ -279,6 +318,14 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         "port 0 picks a free port and logs which.",
     ),
     Flag(
+        name="workers",
+        group="Network",
+        fields=("workers",),
+        kind=_workers(),
+        default="1",
+        help="Processes that share the work: a number, or auto for one per core.",
+    ),
+    Flag(
         name="chunk-size",
         group="Network",
         fields=("chunk_size",),
@@ -321,6 +368,35 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         kind=_file_or_none(),
         default="none",
         help="Destinations from a JSON file, with names, keys, retry rules; SIGHUP reads it again.",
+    ),
+    Flag(
+        name="origin",
+        group="Origins",
+        fields=("origin",),
+        kind=_text("rtmp://host:1935", "URL"),
+        default="none",
+        is_repeatable=True,
+        is_secret=True,
+        help="Be an edge: a stream that is asked for and not published here is pulled from there, once for all; "
+        "rtmp:// or rtmps://, several times or separated by commas, asked in their order. "
+        "An address without an application gets the player's.",
+    ),
+    Flag(
+        name="origin-linger",
+        group="Origins",
+        fields=("origin_linger_s",),
+        kind=_duration(0, 3600),
+        default="10s",
+        help="How long a stream is pulled on after its last reader has left.",
+    ),
+    Flag(
+        name="pulled-streams",
+        group="Origins",
+        fields=("pulled_streams",),
+        kind=_one_of("play", "all", metavar="USE"),
+        default="play",
+        help="play: pulled streams are for players. all: they are recorded and sent to destinations too, as far as "
+        "other flags say so and as long as somebody watches.",
     ),
     Flag(
         name="http-status",

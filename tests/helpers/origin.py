@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from headrace.protocol.handshake import NONCE_BYTES
 from headrace.protocol.messages import Message
 from headrace.relay.config import DestinationConfig, read_destination
 from headrace.relay.feed import Feed, FeedState
-from headrace.relay.service import Destination, RelayService
+from headrace.relay.service import Destination, Leases, RelayService
 from headrace.server.server import Server
 from headrace.server.session import Session
 from headrace.stream.log import LogLimits
@@ -53,7 +53,13 @@ class Publisher:
 class Origin:
     """The server, its destinations, and the streams that the test publishes."""
 
-    def __init__(self, *configs: DestinationConfig, limits: LogLimits | None = None, chunk_size: int = 60_000) -> None:
+    def __init__(
+        self,
+        *configs: DestinationConfig,
+        limits: LogLimits | None = None,
+        chunk_size: int = 60_000,
+        leases: Leases | None = None,
+    ) -> None:
         self.events: list[Event] = []  # what destinations tell the event log
         self._port: int | None = None
         self.server = Server(
@@ -65,6 +71,7 @@ class Origin:
             retain=self.server.streams.retain,
             chunk_size=chunk_size,
             emit=self.events.append,
+            leases=leases,
         )
 
     async def __aenter__(self) -> Origin:
@@ -111,17 +118,37 @@ class Origin:
 class Viewer:
     """A player on the origin, over a real connection."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        name: str,
+        connect_more: Mapping[str, Any] | None = None,
+    ) -> None:
         self.media: list[Sent] = []
         self._reader, self._writer = reader, writer
         self._protocol = ClientConnection(
-            role=Role.PLAY, app="live", tc_url="rtmp://origin/live", name=name, nonce=bytes(NONCE_BYTES), epoch_ms=0
+            role=Role.PLAY,
+            app="live",
+            tc_url="rtmp://origin/live",
+            name=name,
+            nonce=bytes(NONCE_BYTES),
+            epoch_ms=0,
+            connect_more=connect_more,
         )
         self._task = asyncio.get_running_loop().create_task(self._watch())
 
     @classmethod
     async def of(cls, origin: Origin, name: str = "cam") -> Viewer:
-        return cls(*await asyncio.open_connection("127.0.0.1", origin.listen()), name)
+        return await cls.of_port(origin.listen(), name)
+
+    @classmethod
+    async def of_port(cls, port: int, name: str = "cam", connect_more: Mapping[str, Any] | None = None) -> Viewer:
+        return cls(*await asyncio.open_connection("127.0.0.1", port), name, connect_more)
+
+    @property
+    def is_over(self) -> bool:
+        return self._task.done()
 
     async def until_media(self, count: int) -> list[Sent]:
         await eventually_async(lambda: len(self.media) >= count, f"{count} messages at a viewer")

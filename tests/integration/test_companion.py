@@ -35,6 +35,14 @@ def test_the_pipeline_ends_with_the_server(server: ServerProcess) -> None:
     assert not server.logged("Pipeline ended")
 
 
+def test_several_workers_have_one_pipeline(stage: Stage, tmp_path: Path) -> None:
+    server = stage.server("-pipeline", "on", "-record-dir", tmp_path / "recordings", "-workers", "2")
+    pid = companion_pid(server)
+    assert server.stop() < 5
+    wait_gone(pid)
+    assert len(server.logged("Pipeline started")) == 1
+
+
 def test_a_pipeline_that_dies_is_one_line_and_the_server_goes_on(server: ServerProcess) -> None:
     server.expected_errors.add("Pipeline ended")
     os.kill(companion_pid(server), signal.SIGKILL)

@@ -16,9 +16,9 @@ import av
 import pytest
 
 from tests.integration.child import Child
-from tests.integration.clips import FFMPEG
+from tests.integration.clips import FFMPEG, ClipLibrary
 from tests.integration.far_ends import free_port
-from tests.integration.harness import ServerProcess, Stage
+from tests.integration.harness import PATIENT, ServerProcess, Stage
 from tests.pipeline.jobs.logs_on_disk import all_tables, read
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -109,6 +109,38 @@ def test_a_stall_and_a_killed_destination_are_what_the_tables_tell(stage: Stage,
     assert_destinations(tables_of(by_batch, "destination_health"))
     assert_incidents(tables_of(by_batch, "incidents"))
     assert_audit(tables_of(by_batch, "relay_audit"), near, lame, sound)
+
+
+def test_the_tables_of_two_workers_are_those_of_one_server(stage: Stage, clips: ClipLibrary, tmp_path: Path) -> None:
+    near, far = Node(stage, "near"), Node(stage, "far")
+    far.start()
+    server = near.start(*PATIENT, "-workers", "2", "-relay-to", f"rtmp://127.0.0.1:{far.port}/far")
+    publisher = stage.feed(clips["h264_nine_seconds"], server.url("live/show"), is_paced=True)
+    server.wait_for_log("Recording started")
+    players = [stage.play(server.url("live/show")) for _ in range(4)]
+    server.wait_for_log("Subscriber added", count=4)
+    assert {line["worker"] for line in server.logged("Subscriber added")} == {0, 1}
+    publisher.finish()
+    for player in players:
+        player.wait_ended()
+    server.wait_for_log("Recording finished")
+    server.stop()
+    lake = tmp_path / "lake"
+    assert pipeline(stage, "batch", lake, [near]).wait(SPARK_DEADLINE_S) == 0
+    tables = all_tables(lake)
+    assert not tables["problems"]
+    sessions = tables_of(tables, "sessions")
+    assert sorted(row["kind"] for row in sessions) == ["play"] * 4 + ["publish"]
+    assert not any(row["is_open"] for row in sessions)
+    (audience,) = tables_of(tables, "audience")
+    assert (audience["attempts"], audience["plays"], audience["peak_viewers"]) == (4, 4, 4)
+    for table in ("stream_health", "sessions", "recordings", "relay_audit"):
+        assert {row["stream_id"] for row in tables_of(tables, table)} == {audience["stream_id"]}, table
+    audit = tables_of(tables, "relay_audit")
+    assert sorted(row["reader"] for row in audit) == ["destination", "recorder"]
+    assert all(row["is_final"] and row["is_accounted"] and row["skipped"] == 0 for row in audit)
+    assert len(tables_of(tables, "recordings")) == 1
+    assert not tables_of(tables, "incidents")
 
 
 NAMES = ("lame", "sound")

@@ -91,6 +91,17 @@ def test_what_is_wrong_is_told_before_anything_is_started(
     assert started == []
 
 
+def test_a_wrong_origin_is_told_before_anything_is_started_and_without_its_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(app, "_serve", lambda *arguments: started.append("server"))
+    with pytest.raises(ConfigError) as caught:
+        app.run(ServeOptions(origin=("rtmp://a", f"http://b?token={KEY}")))
+    assert str(caught.value) == "-origin: found http, expected an address that begins with rtmp:// or rtmps://"
+    assert started == []
+
+
 # --- reload
 
 

@@ -49,6 +49,7 @@ def test_every_flag_works_with_one_dash_or_two(dashes: str) -> None:
     words += ["publisher-grace", "0", "max-lag", "2500ms", "relay-to", "rtmp://far/live", "relay-config", "far.json"]
     words += ["http-status", "0.0.0.0:8080", "api-token", "correct-horse-battery", "data-dir", "lake"]
     words += ["telemetry", "off", "store-addresses", "true", "pipeline", "on"]
+    words += ["workers", "3", "origin", "rtmp://near", "origin-linger", "3s", "pulled-streams", "all"]
     argv = [dashes + word if position % 2 == 0 else word for position, word in enumerate(words)]
     assert {word.lstrip("-") for word in argv[::2]} == {flag.name for flag in SERVE_FLAGS}
     assert parse_serve_options(argv) == ServeOptions(
@@ -63,6 +64,10 @@ def test_every_flag_works_with_one_dash_or_two(dashes: str) -> None:
         publisher_grace_s=0.0,
         max_lag_s=2.5,
         relay_to=("rtmp://far/live",),
+        workers=3,
+        origin=("rtmp://near",),
+        origin_linger_s=3.0,
+        pulled_streams="all",
         relay_config=Path("far.json"),
         http_host="0.0.0.0",
         http_port=8080,

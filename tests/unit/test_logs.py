@@ -56,6 +56,20 @@ def fields_of(value: Any) -> Any:
     return json.loads(line)["value"]
 
 
+def test_every_line_of_a_worker_says_whose_it_is() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "json", stream, fields={"worker": 3})
+    logs.get_logger("test").bind(conn_id="w3-c1").info("x", value=1)
+    (line,) = stream.getvalue().splitlines()
+    assert list(json.loads(line).items())[2:] == [
+        ("msg", "x"),
+        ("module", "test"),
+        ("conn_id", "w3-c1"),
+        ("value", 1),
+        ("worker", 3),
+    ]
+
+
 # --- json
 
 

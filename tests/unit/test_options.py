@@ -9,7 +9,7 @@ import pytest
 
 from headrace.cli import parse_serve_options
 from headrace.errors import ConfigError
-from headrace.options import SERVE_FLAGS, Flag, ServeOptions, ValueKind
+from headrace.options import SERVE_FLAGS, Flag, ServeOptions, ValueKind, cores
 
 
 def flag_named(name: str) -> Flag:
@@ -105,3 +105,12 @@ def test_a_repeatable_flag_with_two_fields_is_a_bug_found_at_import() -> None:
     kind = ValueKind(parse=str, expected="a word", metavar="WORD")
     with pytest.raises(AssertionError, match="pair"):
         Flag(name="pair", group="", fields=("a", "b"), kind=kind, default="none", help="", is_repeatable=True)
+
+
+def test_workers_are_a_number_or_one_for_each_core() -> None:
+    assert parse_serve_options([]).workers == 1
+    assert parse_serve_options(["-workers", "4"]).workers == 4
+    assert parse_serve_options(["-workers", "auto"]).workers == cores() >= 1
+    for wrong in ("0", "257", "-1", "two", "1.5"):
+        with pytest.raises(ConfigError, match=r"-workers: found .*, expected a whole number from 1 to 256, or auto"):
+            parse_serve_options(["-workers", wrong])

@@ -38,10 +38,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "relay": BELOW_SERVER,
     "record": BELOW_SERVER - {"net"},
     "web": BELOW_SERVER - {"protocol"},
+    "edge": {"server", "relay"}
+    | BELOW_SERVER,  # a player elsewhere, with a destination's ways to fail, and a publisher here
     "pipeline": {"telemetry", "stream", "protocol"} | LEAVES,
-    "control": {"server", "relay", "record", "web"} | BELOW_SERVER,  # the app layer's other half: what HTTP sees
+    "control": {"server", "relay", "edge", "record", "web"}
+    | BELOW_SERVER,  # the app layer's other half: what HTTP sees
     "companion": {"logs"},  # the pipeline is another process: nothing of it is imported
-    "app": {"companion", "control", "server", "relay", "record", "web"} | BELOW_SERVER,
+    "workers": {"server", "relay", "edge", "web"} | BELOW_SERVER,  # what makes several processes one server
+    "node": {"control", "workers", "edge", "server", "relay", "record"}
+    | BELOW_SERVER,  # one process with all its parts
+    "worker": {"node", "workers", "edge", "relay"} | BELOW_SERVER,
+    "app": {"companion", "node", "workers", "edge", "relay", "web"} | BELOW_SERVER,
     "cli": {"app", "pipeline", "errors", "options", "units", "__init__"},
     "__main__": {"cli"},
     "__init__": set(),

@@ -32,6 +32,7 @@ class Player:
         "frames",
         "handed_s",
         "is_ending",
+        "is_internal",
         "is_paused",
         "is_plain",
         "is_viewer",
@@ -52,8 +53,10 @@ class Player:
         *,
         since_s: float,
         is_viewer: bool = True,
+        is_internal: bool = False,
     ) -> None:
         self.is_viewer = is_viewer  # a destination reads too, but nobody watches there
+        self.is_internal = is_internal  # another worker of this server, which counts its own players
         self.cursor = cursor
         self.link = link
         self.message_stream_id = message_stream_id
@@ -118,6 +121,11 @@ class Fanout:
     def viewers(self) -> int:
         return sum(player.is_viewer for player in self._players)
 
+    @property
+    def is_watched(self) -> bool:
+        """Somebody watches, here or by another worker of this server."""
+        return any(player.is_viewer or player.is_internal for player in self._players)
+
     def attach(self, player: Player) -> None:
         """Serve a new player at once: the newest keyframe leaves without waiting for the next message."""
         self._players.append(player)
@@ -137,6 +145,10 @@ class Fanout:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)
+
+    def flush(self) -> None:
+        """Send what is there now, and not at the next turn of the loop."""
+        self._flush()
 
     def stream_ended(self, reason: str) -> None:
         self._flush()
@@ -193,7 +205,8 @@ class Fanout:
                 player.handed_s = now_s
                 if gap_s > player.max_gap_s:
                     player.max_gap_s = gap_s
-                served += 1
+                if not player.is_internal:
+                    served += 1
             self._metrics.messages_relayed += count * served
             self._metrics.bytes_relayed += size * served
 
@@ -239,8 +252,9 @@ class Fanout:
             player.handed_s = now_s
             if player.first_picture_s is None and self._has_picture(entries):
                 player.first_picture_s = now_s
-            self._metrics.messages_relayed += len(entries)
-            self._metrics.bytes_relayed += len(data)
+            if not player.is_internal:
+                self._metrics.messages_relayed += len(entries)
+                self._metrics.bytes_relayed += len(data)
             link.offer(data)
         player.settle()
         # A paused player is told of the end at once: it might never go on, and nothing else would end its session.

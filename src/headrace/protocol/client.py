@@ -7,7 +7,7 @@ gave; bytes that break the protocol raise PeerError.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -47,9 +47,10 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Publishing was granted, or playing begins."""
+    """Publishing was granted, or playing begins; `info` is all that the server said with it."""
 
     message_stream_id: int
+    info: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ class ClientConnection(Connection):
         chunk_size: int = 60_000,
         digest: bool = False,
         flash_version: str = "FMLE/3.0 (compatible; Headrace)",
+        connect_more: Mapping[str, Any] | None = None,
     ) -> None:
         handshake = ClientHandshake(nonce=nonce, epoch_ms=epoch_ms, digest=digest)
         super().__init__(handshake)
@@ -115,6 +117,7 @@ class ClientConnection(Connection):
         self._name = name
         self._chunk_size = chunk_size
         self._flash_version = flash_version
+        self._connect_more = connect_more or {}  # for servers that know what it means; others pass over it
         self.state = ClientState.HANDSHAKE
         self.message_stream_id = 0
         self._out.append(handshake.start())
@@ -161,7 +164,7 @@ class ClientConnection(Connection):
         }
         if self._role is Role.PLAY:
             properties |= {"fpad": False, "capabilities": 15.0, "audioCodecs": 4071.0, "videoCodecs": 252.0}
-        self._send_command(encode_command("connect", _CONNECT_TRANSACTION, properties))
+        self._send_command(encode_command("connect", _CONNECT_TRANSACTION, {**properties, **self._connect_more}))
 
     def _on_result(self, command: Command) -> Iterator[ClientEvent]:
         if self.state is ClientState.CONNECT and command.transaction_id == _CONNECT_TRANSACTION:
@@ -206,7 +209,7 @@ class ClientConnection(Connection):
             yield self._refuse(code, description)
         elif code == _START_CODES[self._role] and self.state is ClientState.START:
             self.state = ClientState.RUNNING
-            yield Started(self.message_stream_id)
+            yield Started(self.message_stream_id, _info_of(command))
         elif code in _END_CODES:
             self.state = ClientState.OVER
             yield Ended(code)

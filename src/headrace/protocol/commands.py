@@ -74,8 +74,10 @@ def status(level: str, code: str, description: str, **more: Any) -> Mapping[str,
     return {"level": level, "code": code, "description": description, **more}
 
 
-def on_status(message_stream_id: int, level: str, code: str, description: str) -> Message:
-    info = status(level, code, description)
+def on_status(
+    message_stream_id: int, level: str, code: str, description: str, more: Mapping[str, Any] | None = None
+) -> Message:
+    info = status(level, code, description, **(more or {}))
     return encode_command("onStatus", 0, None, info, message_stream_id=message_stream_id)
 
 

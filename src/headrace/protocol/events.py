@@ -51,13 +51,15 @@ class PlayRequested:
 
 @dataclass(frozen=True, slots=True)
 class Unpublished:
-    """The publisher said that it ends: closeStream, deleteStream or FCUnpublish."""
+    """The publisher said that it ends: closeStream, deleteStream or FCUnpublish. Its request may be unanswered yet."""
 
     message_stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class PlayStopped:
+    """The player wants no more, or something else. Its request may be unanswered yet."""
+
     message_stream_id: int
 
 

@@ -55,6 +55,7 @@ _TRANSITIONS = {
     (NetStreamState.IDLE, "publish"): NetStreamState.PUBLISH_REQUESTED,
     (NetStreamState.IDLE, "play"): NetStreamState.PLAY_REQUESTED,
     (NetStreamState.PLAYING, "play"): NetStreamState.PLAY_REQUESTED,
+    (NetStreamState.PLAY_REQUESTED, "play"): NetStreamState.PLAY_REQUESTED,  # the answer may take a while
     (NetStreamState.PUBLISH_REQUESTED, "accept_publish"): NetStreamState.PUBLISHING,
     (NetStreamState.PUBLISH_REQUESTED, "reject_publish"): NetStreamState.IDLE,
     (NetStreamState.PLAY_REQUESTED, "accept_play"): NetStreamState.PLAYING,
@@ -145,7 +146,7 @@ class ServerConnection(Connection):
 
     def _on_play(self, command: Command) -> Iterator[Event]:
         message_stream_id = command.message_stream_id
-        was_playing = self._states.get(message_stream_id) is NetStreamState.PLAYING
+        was_playing = self._states.get(message_stream_id) in (NetStreamState.PLAYING, NetStreamState.PLAY_REQUESTED)
         self._move(message_stream_id, "play")
         if was_playing:
             yield PlayStopped(message_stream_id)
@@ -225,7 +226,9 @@ class ServerConnection(Connection):
             self.media_ids.discard(message_stream_id)
             self.send_status(message_stream_id, "NetStream.Unpublish.Success", "The stream was unpublished.")
             yield Unpublished(message_stream_id)
-        elif state is NetStreamState.PLAYING:
+        elif state is NetStreamState.PUBLISH_REQUESTED:
+            yield Unpublished(message_stream_id)
+        else:
             yield PlayStopped(message_stream_id)
 
     # Answers --------------------------------------------------------------------------------------------------
@@ -268,13 +271,13 @@ class ServerConnection(Connection):
         self._move(message_stream_id, "reject_publish")
         self._send_command(on_status(message_stream_id, "error", code, description))
 
-    def accept_play(self, message_stream_id: int) -> None:
-        """Everything up to the media: Stream Begin, Reset, Start."""
+    def accept_play(self, message_stream_id: int, more: Mapping[str, Any] | None = None) -> None:
+        """Everything up to the media: Stream Begin, Reset, Start, the last with `more` for those who understand it."""
         self._move(message_stream_id, "accept_play")
         name = self._names[message_stream_id]
         self._send_control(messages.user_control(UserControl.STREAM_BEGIN, message_stream_id))
         self.send_status(message_stream_id, "NetStream.Play.Reset", f"Playing and resetting {name}.")
-        self.send_status(message_stream_id, "NetStream.Play.Start", f"Started playing {name}.")
+        self.send_status(message_stream_id, "NetStream.Play.Start", f"Started playing {name}.", more)
 
     def reject_play(self, message_stream_id: int, code: str, description: str) -> None:
         self._move(message_stream_id, "reject_play")
@@ -289,8 +292,10 @@ class ServerConnection(Connection):
         self._send_control(messages.user_control(UserControl.STREAM_EOF, message_stream_id))
         self.send_status(message_stream_id, "NetStream.Play.UnpublishNotify", f"{name} is now unpublished.")
 
-    def send_status(self, message_stream_id: int, code: str, description: str) -> None:
-        self._send_command(on_status(message_stream_id, "status", code, description))
+    def send_status(
+        self, message_stream_id: int, code: str, description: str, more: Mapping[str, Any] | None = None
+    ) -> None:
+        self._send_command(on_status(message_stream_id, "status", code, description, more))
 
     # Bookkeeping ----------------------------------------------------------------------------------------------
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from headrace.errors import ConfigError
 from headrace.logs import get_logger
@@ -29,6 +29,16 @@ _WORST_FIRST = (
 FanoutOf = Callable[[Stream], Fanout]
 
 
+class Leases(Protocol):
+    """With several workers: a destination with a fixed stream name serves one stream at a time, whoever has it."""
+
+    def acquire(self, name: str, granted: Callable[[], None]) -> None:
+        """Call back once the destination of this name is ours; maybe at once, maybe never."""
+
+    def release(self, name: str, granted: Callable[[], None]) -> None:
+        """It is no longer needed, or waited for, by whoever was to be called back so."""
+
+
 class Destination:
     """One configured destination and the feeds it has now."""
 
@@ -39,9 +49,12 @@ class Destination:
         chunk_size: int,
         after: asyncio.Task[None] | None = None,
         emit: Emit = emit_nothing,
+        leases: Leases | None = None,
     ) -> None:
         self.config = config
         self._emit = emit
+        self._leases = leases if config.target.name is not None else None
+        self._is_leased = self._is_lease_asked = False
         self._after = after  # an earlier user of the same key that still says goodbye
         self.feeds: dict[str, Feed] = {}
         self._fanout_of = fanout_of
@@ -60,6 +73,7 @@ class Destination:
     def stream_ended(self, stream: Stream) -> None:
         if stream in self._queue:
             self._queue.remove(stream)
+            self._start_waiting()
         feed = self.feeds.get(stream.key)
         if feed is not None and feed.stream is stream:
             feed.stop()
@@ -73,6 +87,7 @@ class Destination:
             feed.stop()
             if feed.state is FeedState.ERROR:
                 self._forget(feed)
+        self._start_waiting()
         await asyncio.gather(*(feed.wait_over() for feed in feeds))
 
     def inherit(self, old: Destination) -> None:
@@ -80,7 +95,27 @@ class Destination:
         self._past = old._past
         self._leaving = [feeds for feeds in (*old._leaving, old.feeds) if feeds]
 
+    def _may_start(self) -> bool:
+        """False if the destination is another worker's, or not yet known to be ours."""
+        if self._leases is None:
+            return True
+        is_needed = bool(self._queue or self.feeds)
+        if is_needed and not self._is_lease_asked:
+            self._is_lease_asked = True
+            self._leases.acquire(self.config.name, self._lease_granted)
+        elif not is_needed and self._is_lease_asked:
+            self._is_leased = self._is_lease_asked = False
+            self._leases.release(self.config.name, self._lease_granted)
+        return self._is_leased
+
+    def _lease_granted(self) -> None:
+        if self._is_lease_asked and not self._is_leased:
+            self._is_leased = True
+            self._start_waiting()
+
     def _start_waiting(self) -> None:
+        if not self._may_start():
+            return
         for stream in list(self._queue):
             is_taken = self.config.target.name is not None and bool(self.feeds)
             # The last feed of the same name may still be saying goodbye.
@@ -184,8 +219,10 @@ class RelayService:
         retain: Callable[[float], None],
         chunk_size: int,
         emit: Emit = emit_nothing,
+        leases: Leases | None = None,
     ) -> None:
         self._emit = emit
+        self._leases = leases
         self._fanout_of = fanout_of
         self._retain = retain  # logs are kept longer once there is somebody who may come back late
         self._chunk_size = chunk_size
@@ -255,16 +292,7 @@ class RelayService:
 
     def snapshot(self) -> dict[str, Any]:
         """The body of `/health`, but for its time stamp."""
-        shown = {name: destination.snapshot() for name, destination in self.destinations.items()}
-        return {
-            "total_destinations": len(shown),
-            "connected_destinations": sum(one["status"] == "connected" for one in shown.values()),
-            "failed_destinations": sum(one["status"] in ("error", "waiting") for one in shown.values()),
-            "total_messages_sent": sum(one["messages_sent"] for one in shown.values()),
-            "total_messages_dropped": sum(one["messages_dropped"] for one in shown.values()),
-            "total_bytes_sent": sum(one["bytes_sent"] for one in shown.values()),
-            "destinations": shown,
-        }
+        return health_of({name: destination.snapshot() for name, destination in self.destinations.items()})
 
     def _succeed(self, old: Destination, config: DestinationConfig) -> Destination:
         new = self._make(config)
@@ -278,7 +306,7 @@ class RelayService:
     def _make(self, config: DestinationConfig) -> Destination:
         self._retain(MAX_LAG_S)
         after = self._stopping.get(config.target)
-        return Destination(config, self._fanout_of, self._chunk_size, after, self._emit)
+        return Destination(config, self._fanout_of, self._chunk_size, after, self._emit, self._leases)
 
     def _stop(self, destination: Destination) -> None:
         target = destination.config.target
@@ -304,6 +332,19 @@ class RelayService:
         for destination in self.destinations.values():
             for feed in list(destination.feeds.values()):
                 feed.tick(now_s)
+
+
+def health_of(shown: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """All destinations as they are shown, and what they add up to."""
+    return {
+        "total_destinations": len(shown),
+        "connected_destinations": sum(one["status"] == "connected" for one in shown.values()),
+        "failed_destinations": sum(one["status"] in ("error", "waiting") for one in shown.values()),
+        "total_messages_sent": sum(one["messages_sent"] for one in shown.values()),
+        "total_messages_dropped": sum(one["messages_dropped"] for one in shown.values()),
+        "total_bytes_sent": sum(one["bytes_sent"] for one in shown.values()),
+        "destinations": shown,
+    }
 
 
 def merge(flags: Iterable[DestinationConfig], file: Iterable[DestinationConfig]) -> list[DestinationConfig]:

@@ -9,7 +9,8 @@ import asyncio
 import os
 import socket
 import ssl
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from headrace.errors import PeerError
 from headrace.net.dial import dial, link_for
@@ -47,7 +48,14 @@ class RedirectedError(RelayError):
 class DestinationSession:
     """Publishes one stream to one target over one connection."""
 
-    def __init__(self, sock: socket.socket, target: Target, name: str, chunk_size: int) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        target: Target,
+        name: str,
+        chunk_size: int,
+        connect_more: Mapping[str, Any] | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.target = target
         self.reconnect_url: str | None = None  # set when the far end asked us to come again; "" is the same place
@@ -59,7 +67,9 @@ class DestinationSession:
             nonce=os.urandom(NONCE_BYTES),
             epoch_ms=int(loop.time() * 1000),
             chunk_size=chunk_size,
+            connect_more=connect_more,
         )
+        self.refused: client.Refused | None = None  # in the far end's own words
         self._handshaken: asyncio.Future[None] = loop.create_future()
         self._started: asyncio.Future[int] = loop.create_future()
         # Done when the connection is over: None if that was meant, else the reason.
@@ -150,6 +160,7 @@ class DestinationSession:
             case client.Started(message_stream_id):
                 self._started.set_result(message_stream_id)
             case client.Refused():
+                self.refused = event
                 self.fail(of_refusal(event, self._name, self.target.redact))
             case client.ReconnectRequested(tc_url, _):
                 self.reconnect_url = tc_url

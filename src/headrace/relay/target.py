@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.errors import ConfigError
 
-_DEFAULT_PORTS = {"rtmp": 1935, "rtmps": 443}
+DEFAULT_PORTS = {"rtmp": 1935, "rtmps": 443}
 HIDDEN = "****"
 # Shorter secrets would also redact innocent words; a real key is far longer.
 _MIN_SECRET_CHARACTERS = 4
@@ -55,7 +55,7 @@ class Target:
     @property
     def _authority(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     def _secrets(self) -> set[str]:
         _, _, app_query = self.app.partition("?")
@@ -84,7 +84,7 @@ def parse_target(url: str, stream_key: str | None = None) -> Target:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise ConfigError("found a host or port that cannot be read, expected rtmp://host:port/app/key") from None
-    if parts.scheme not in _DEFAULT_PORTS:
+    if parts.scheme not in DEFAULT_PORTS:
         found = parts.scheme if "://" in url else "no scheme"
         raise ConfigError(f"found {found}, expected an address that begins with rtmp:// or rtmps://")
     if not host:
@@ -105,8 +105,8 @@ def parse_target(url: str, stream_key: str | None = None) -> Target:
         app, _, last = path.rpartition("/")
         name = last + query
     else:
-        return Target(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], path + query, None)
-    return Target(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], app, name)
+        return Target(parts.scheme, host, port or DEFAULT_PORTS[parts.scheme], path + query, None)
+    return Target(parts.scheme, host, port or DEFAULT_PORTS[parts.scheme], app, name)
 
 
 def is_encodable(text: str) -> bool:

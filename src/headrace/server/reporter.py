@@ -36,21 +36,32 @@ class PlayRecord:
         self.messages = self.frames = self.keyframes = 0
         self.dropped: Counter[str] = Counter()
 
+    def again(self, player: Player, sent_bytes: int, now_s: float) -> PlayRecord:
+        """The record of the same play from here on, for a stream that goes on under another id."""
+        record = PlayRecord(self.stream, sent_bytes, now_s)
+        record.messages, record.frames, record.keyframes = player.messages, player.frames, player.keyframes
+        record.dropped = self.dropped
+        return record
+
     def first_keyframe_ms(self, player: Player) -> int | None:
         first_s = player.first_picture_s
         return None if first_s is None else _ms(first_s - self.started_s)
 
 
 class SessionReporter:
-    """Speaks for one connection."""
+    """Speaks for one connection; one that was not accepted here, but made by us or told of, is not told as opened."""
 
-    def __init__(self, emit: Emit, conn: str, viewer: str, now_s: float) -> None:
+    def __init__(
+        self, emit: Emit, conn: str, viewer: str, now_s: float, *, is_accepted: bool = True, origin: str | None = None
+    ) -> None:
         self._emit = emit
         self._conn = conn
         self._viewer = viewer
         self._opened_s = now_s
         self._sampled_s: dict[Stream, float] = {}
-        emit(events.ConnectionOpened(conn=conn, viewer=viewer))
+        self._origin = origin
+        if is_accepted:
+            emit(events.ConnectionOpened(conn=conn, viewer=viewer))
 
     def connection_closed(self, reason: str, now_s: float, bytes_in: int, bytes_out: int) -> None:
         self._emit(
@@ -65,7 +76,11 @@ class SessionReporter:
 
     def publish_started(self, stream: Stream, *, resumed: bool, now_s: float) -> None:
         self._sampled_s[stream] = now_s
-        self._emit(events.PublishStarted(conn=self._conn, **_names(stream), resumed=resumed, position=stream.log.tail))
+        self._emit(
+            events.PublishStarted(
+                conn=self._conn, **_names(stream), resumed=resumed, position=stream.log.tail, origin=self._origin
+            )
+        )
 
     def publish_refused(self, stream_key: str, reason: str) -> None:
         stream_key = stream_key[:_MAX_TEXT]  # as of a play

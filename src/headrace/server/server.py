@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import secrets
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +17,11 @@ from headrace.net.fanout import Fanout
 from headrace.net.link import tune
 from headrace.net.listener import Listener, bind
 from headrace.server.deadlines import Deadlines
+from headrace.server.route import is_circle
 from headrace.server.session import Session
+from headrace.server.source import Claims, Source
 from headrace.stream.log import LogLimits
-from headrace.stream.registry import Stream, StreamRegistry
+from headrace.stream.registry import Publisher, Stream, StreamRegistry, not_found
 from headrace.telemetry.events import StreamEnded
 from headrace.telemetry.metrics import ServerMetrics
 from headrace.telemetry.proof import Emit, emit_nothing
@@ -32,11 +37,12 @@ StreamHook = Callable[[Stream], None]
 
 
 class _EndReporter:
-    """Tells the event log that a stream is over."""
+    """Tells the event log, and whoever keeps the claims of workers, that a stream is over."""
 
-    def __init__(self, stream: Stream, emit: Emit) -> None:
+    def __init__(self, stream: Stream, emit: Emit, claims: Claims | None) -> None:
         self._stream = stream
         self._emit = emit
+        self._claims = claims
 
     def stream_appended(self) -> None:
         pass
@@ -44,6 +50,8 @@ class _EndReporter:
     def stream_ended(self, reason: str) -> None:
         stream = self._stream
         self._emit(StreamEnded(stream=stream.key, stream_id=stream.id, reason=reason, position=stream.log.tail))
+        if self._claims is not None:
+            self._claims.settle(stream.key)
 
 
 class Server:
@@ -63,7 +71,13 @@ class Server:
         emit: Emit = emit_nothing,
         viewer_name: Callable[[str], str] = lambda remote: "",
         stream_id_prefix: str = "",
+        server_id: str | None = None,
+        conn_prefix: str = "",
     ) -> None:
+        self.id = server_id or secrets.token_hex(8)  # how other servers know us, in a chain or a circle of them
+        self.source: Source | None = None  # where to look for what nobody publishes here
+        self.claims: Claims | None = None  # with several workers: who has which stream
+        self._conn_prefix = conn_prefix
         self.emit = emit
         self.viewer_name = viewer_name  # how the event log calls whoever connects from an address
         self.chunk_size = chunk_size
@@ -75,13 +89,13 @@ class Server:
         )
         self._on_stream = on_stream
         self._max_connections = max_connections
-        self._log = get_logger(__name__)
+        self.log = get_logger(__name__)
         self._loop = asyncio.get_running_loop()
         self._sessions: set[Session] = set()
         self._fanouts: WeakKeyDictionary[Stream, Fanout] = WeakKeyDictionary()
         self._listener: Listener | None = None
         self._timers: list[asyncio.TimerHandle] = []
-        self._connection_count = 0
+        self._connection_count = self._internal_count = 0
         self._is_closing = False
         self._all_over = asyncio.Event()
 
@@ -89,10 +103,14 @@ class Server:
 
     def listen(self, host: str | None, port: int) -> list[str]:
         """Start accepting; the addresses, with the port the system picked where 0 was asked."""
-        self._listener = Listener(self._loop, bind(host, port), self._accepted, self._accept_failed)
+        self._listener = Listener(self._loop, bind(host, port), self.accept, self._accept_failed)
+        self.watch()
+        return self._listener.addresses
+
+    def watch(self) -> None:
+        """Start to enforce deadlines; `listen` does."""
         self._every(_SWEEP_S, self._sweep)
         self._every(_EXPIRE_S, self._expire)
-        return self._listener.addresses
 
     async def close(self) -> None:
         """Stop accepting, end every stream, give players their last bytes, close."""
@@ -132,25 +150,40 @@ class Server:
 
     def _expire(self) -> None:
         for stream in self.streams.expire(self._loop.time()):
-            self._log.info("Stream ended", stream_key=stream.key, reason="publisher did not come back")
+            self.log.info("Stream ended", stream_key=stream.key, reason="publisher did not come back")
 
     # Connections ----------------------------------------------------------------------------------------------
 
-    def _accepted(self, sock: socket.socket, remote: str) -> None:
+    def accept(self, sock: socket.socket, remote: str) -> None:
+        """Serve a connection that was accepted."""
         if self._is_closing or len(self._sessions) >= self._max_connections:
             self.metrics.connections_refused += 1
-            self._log.warn("Connection refused", remote=remote, reason=f"{len(self._sessions)} are open")
+            self.log.warn("Connection refused", remote=remote, reason=f"{len(self._sessions)} are open")
             sock.close()
             return
         tune(sock)
         self._connection_count += 1
         self.metrics.connections_accepted += 1
-        session = Session(self, self._loop, sock, f"c{self._connection_count}", remote, self._loop.time())
-        self._sessions.add(session)
+        conn_id = f"{self._conn_prefix}c{self._connection_count}"
+        self._sessions.add(Session(self, self._loop, sock, conn_id, remote, self._loop.time()))
+
+    def connection_lost(self) -> None:
+        """One was accepted for us, and there was no descriptor for it."""
+        self._accept_failed(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+
+    def accept_internal(self, sock: socket.socket) -> None:
+        """Serve another worker of this server, whose own connections count, and not this one."""
+        if self._is_closing:
+            sock.close()
+            return
+        tune(sock)
+        self._internal_count += 1
+        conn_id = f"{self._conn_prefix}i{self._internal_count}"
+        self._sessions.add(Session(self, self._loop, sock, conn_id, "worker", self._loop.time(), is_internal=True))
 
     def _accept_failed(self, error: OSError) -> None:
         self.metrics.connections_refused += 1
-        self._log.error("Accept failed", error=error.strerror)
+        self.log.error("Accept failed", error=error.strerror)
 
     def session_over(self, session: Session) -> None:
         self._sessions.discard(session)
@@ -164,20 +197,82 @@ class Server:
         try:
             if self._is_closing:
                 raise StreamError("NetStream.Publish.Denied", "The server is shutting down.")
+            if self.source is not None:
+                self.source.make_way(app, name)
             published = self.streams.publish(app, name, session, self._loop.time())
         except StreamError:
             self.metrics.publishes_refused += 1
             raise
         self.metrics.publishes_started += 1
         stream = published.stream
-        if published.is_resumed:
-            self._log.info("Publisher is back", conn_id=session.conn_id, stream_key=stream.key)
+        if not published.is_resumed:
+            self._begin(stream)
+        elif stream.is_pulled:
+            self.log.info("Pulled stream is published here", conn_id=session.conn_id, stream_key=stream.key)
+            stream.is_pulled, stream.path = False, ()
+            self._adopt(stream)
+            self._offer(stream)
         else:
-            stream.add_listener(_EndReporter(stream, self.emit))  # first: the end of its plays follows from it
-            self._fanouts[stream] = Fanout(self._loop, stream, self.metrics, self.chunk_size)
-            if self._on_stream is not None:
-                self._on_stream(stream)
+            self.log.info("Publisher is back", conn_id=session.conn_id, stream_key=stream.key)
+        if self.source is not None:
+            self.source.published(stream)
         return stream
+
+    def publish_copy(
+        self, app: str, name: str, pull: Publisher, path: tuple[str, ...], stream_id: str | None = None
+    ) -> Stream:
+        """The stream that is now filled from elsewhere; StreamError if somebody publishes it here.
+
+        With an id it is a copy of what another worker has, which tells the event log of it.
+        """
+        if self._is_closing:
+            raise StreamError("NetStream.Publish.Denied", "The server is shutting down.")
+        published = self.streams.publish(app, name, pull, self._loop.time(), stream_id=stream_id)
+        stream = published.stream
+        if not published.is_resumed:
+            stream.is_pulled, stream.is_internal, stream.path = True, stream_id is not None, path
+            self._begin(stream)
+            return stream
+        if stream_id is None:
+            self._adopt(stream)
+        elif stream.id != stream_id:
+            self._tell_anew(stream, stream_id)  # the worker that had it is gone, and another has its publisher now
+        if stream.path != path:
+            stream.path = path
+            for session in list(self._sessions):
+                if session.via and session.plays(stream):
+                    # It was told another way, by which it would not know a circle.
+                    session.link.close("the way of the stream has changed")
+        return stream
+
+    def _begin(self, stream: Stream) -> None:
+        if not stream.is_internal:
+            self._tell_end(stream)  # first: the end of its plays follows from it
+        self._fanouts[stream] = Fanout(self._loop, stream, self.metrics, self.chunk_size)
+        self._offer(stream)
+
+    def _adopt(self, stream: Stream) -> None:
+        """Another worker had this stream and is gone: it is ours from here on, a new one to the event log."""
+        if not stream.is_internal:
+            return
+        stream.is_internal = False
+        self._tell_anew(stream, self.streams.new_id())
+        self._tell_end(stream)
+
+    def _tell_anew(self, stream: Stream, stream_id: str) -> None:
+        """The plays of a stream that goes on under another id are over, and begin."""
+        for session in list(self._sessions):
+            session.stop_telling(stream)
+        stream.begin_anew(stream_id)
+        for session in list(self._sessions):
+            session.tell_anew(stream)
+
+    def _tell_end(self, stream: Stream) -> None:
+        stream.add_listener(_EndReporter(stream, self.emit, self.claims))
+
+    def _offer(self, stream: Stream) -> None:
+        if self._on_stream is not None:
+            self._on_stream(stream)
 
     def unpublish(self, stream: Stream, session: Session) -> None:
         self.streams.unpublish(stream, session, "unpublished")
@@ -185,14 +280,24 @@ class Server:
     def publisher_lost(self, stream: Stream, session: Session, now_s: float) -> None:
         self.streams.lose(stream, session, now_s)
 
-    def find(self, app: str, name: str) -> Stream:
-        """The stream to play; StreamError if there is none."""
+    def find(
+        self, app: str, name: str, via: tuple[str, ...] = (), *, is_internal: bool = False
+    ) -> Stream | asyncio.Future[Stream]:
+        """The stream to play, or the promise of one that is looked for elsewhere; StreamError if there is none."""
         stream = self.streams.find(app, name)
-        if stream is None:
-            self.metrics.plays_refused += 1
-            raise StreamError("NetStream.Play.StreamNotFound", f'No stream "{name}".')
-        self.metrics.plays_started += 1
-        return stream
+        if is_internal and (stream is None or stream.is_internal):
+            # It asks the one that has the stream, or is about to have it, and no other.
+            pending = self.source.pending(app, name) if self.source is not None and stream is None else None
+            if pending is None:
+                raise not_found(name)
+            return pending
+        if via and is_circle(self.id, via, stream.path if stream is not None else ()):
+            raise not_found(name, "the request went in a circle")
+        if stream is not None:
+            return stream
+        if self.source is None or self._is_closing:
+            raise not_found(name)
+        return self.source.find(app, name, via)
 
     def drop_publisher(self, stream_key: str) -> bool:
         """End a stream as if its publisher had; False if nobody publishes it."""
@@ -200,7 +305,7 @@ class Server:
         session = next((one for one in self._sessions if stream is not None and stream.publisher is one), None)
         if stream is None or session is None:
             return False
-        self._log.info("Publisher dropped", conn_id=session.conn_id, stream_key=stream.key)
+        self.log.info("Publisher dropped", conn_id=session.conn_id, stream_key=stream.key)
         self.streams.unpublish(stream, session, "dropped")
         session.close("dropped")
         return True
@@ -217,6 +322,8 @@ class Server:
                 "state": stream.state.value,
                 "age_s": round(now_s - stream.started_s, 1),
                 "publisher": None,
+                "origin": None,
+                "is_copy": stream.is_internal,
                 "codecs": None,
                 "video_bps": None,
                 "audio_bps": None,
@@ -225,6 +332,8 @@ class Server:
                 "messages_in": stream.log.tail,
                 "viewers": self.fanout(stream).viewers,
             }
+            if stream.is_pulled and self.source is not None:
+                facts.update(self.source.describe(stream))
             by_stream[stream] = facts
         for session in self._sessions:
             for stream, facts in by_stream.items():
@@ -241,6 +350,8 @@ class Server:
         return self._fanouts[stream]
 
     def _update_gauges(self) -> None:
-        self.metrics.streams = len(self.streams)
-        self.metrics.publishers = sum(1 for stream in self.streams if stream.publisher is not None)
-        self.metrics.connections = len(self._sessions)
+        self.metrics.streams = sum(1 for stream in self.streams if not stream.is_internal)
+        self.metrics.publishers = sum(
+            1 for stream in self.streams if stream.publisher is not None and not stream.is_pulled
+        )
+        self.metrics.connections = sum(1 for session in self._sessions if not session.is_internal)

@@ -3,56 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import PeerError, StreamError
 from headrace.logs import get_logger
 from headrace.net.fanout import Fanout, Player
 from headrace.net.link import Link
-from headrace.protocol import events, messages
+from headrace.protocol import events
 from headrace.protocol.handshake import NONCE_BYTES
 from headrace.protocol.messages import Message
-from headrace.protocol.metadata import reader_form
 from headrace.protocol.server import ServerConnection
-from headrace.server.media_watch import MediaWatch
+from headrace.server.publication import Publication
 from headrace.server.reporter import PlayRecord, SessionReporter
+from headrace.server.route import CONN, PATH, REMOTE, STREAM, VIA, decode_ids, encode_ids
+from headrace.server.source import Intake
 from headrace.stream.cursor import Cursor, SkipReason
-from headrace.stream.log import is_metadata
-from headrace.stream.registry import Stream
+from headrace.stream.registry import Stream, StreamState, not_found
+from headrace.telemetry.proof import emit_nothing
 
 if TYPE_CHECKING:
     from headrace.server.server import Server
-
-
-class Publication:
-    """A stream this session publishes."""
-
-    __slots__ = ("_metrics", "_report", "stream", "watch")
-
-    def __init__(self, server: Server, report: SessionReporter, stream: Stream, now_s: float) -> None:
-        self.stream = stream
-        self._report = report
-        self.watch = MediaWatch(now_s)
-        self._metrics = server.metrics
-
-    def receive(self, message: Message, now_s: float) -> None:
-        payload = message.payload
-        metrics = self._metrics
-        metrics.messages_in += 1
-        metrics.bytes_in += len(payload)
-        if message.type_id == messages.DATA:
-            form = reader_form(payload)
-            if form is None:
-                return
-            payload = form
-            if is_metadata(payload):
-                self._report.metadata_received(self.stream, payload)
-        entry = self.stream.append(message.type_id, message.timestamp_ms, payload)
-        self.watch.observe(entry, now_s)
 
 
 class Session:
@@ -66,7 +39,10 @@ class Session:
         conn_id: str,
         remote: str,
         now_s: float,
+        *,
+        is_internal: bool = False,
     ) -> None:
+        self.is_internal = is_internal  # another worker of this server: it counts and tells of its own connections
         self._server = server
         self._loop = loop
         self.conn_id = conn_id
@@ -76,9 +52,12 @@ class Session:
             nonce=os.urandom(NONCE_BYTES), epoch_ms=int(now_s * 1000), chunk_size=server.chunk_size
         )
         self._app = ""
-        self._publications: dict[int, Publication] = {}
+        self.via: tuple[str, ...] = ()  # of another server that pulls from us: through whom the request came
+        self._publications: dict[int, Intake] = {}
+        self._claimed: dict[int, asyncio.Future[Intake | None]] = {}  # publishes that other workers may have
         self._players: dict[int, tuple[Fanout, Player]] = {}
         self._play_records: dict[int, PlayRecord] = {}
+        self._sought: dict[int, asyncio.Future[Stream]] = {}  # plays whose stream is looked for elsewhere
         self._opened_s = now_s
         self._idle_since_s = now_s
         self._pinged_s = now_s
@@ -86,8 +65,9 @@ class Session:
         self._is_handshaken = False
         self._is_over = False
         self._leaving: str | None = None
-        self._report = SessionReporter(server.emit, conn_id, server.viewer_name(remote), now_s)
-        self._log.info("Connection accepted", remote=remote)
+        emit, say = (emit_nothing, self._log.debug) if is_internal else (server.emit, self._log.info)
+        self._report = SessionReporter(emit, conn_id, server.viewer_name(remote), now_s)
+        say("Connection accepted", remote=remote)
         self.link = Link(loop, sock, self)
 
     # The link's side ------------------------------------------------------------------------------------------
@@ -131,12 +111,16 @@ class Session:
             self._server.metrics.handshakes_failed += 1
         now_s = self._loop.time()
         for publication in list(self._publications.values()):
-            self._publisher_left(publication, reason, _LEFT_BY_FORCE.get(reason, "lost"))
+            publication.leave(self._log, reason, _LEFT_BY_FORCE.get(reason, "lost"), now_s)
             self._server.publisher_lost(publication.stream, self, now_s)
         self._publications.clear()
-        for message_stream_id in list(self._players):
+        for message_stream_id in [*self._players, *self._sought]:
             self._stop_playing(message_stream_id, reason)
-        self._log.info("Connection closed", reason=reason, received_bytes=self._protocol.received_bytes)
+        for claimed in self._claimed.values():
+            claimed.cancel()
+        self._claimed.clear()
+        say = self._log.debug if self.is_internal else self._log.info
+        say("Connection closed", reason=reason, received_bytes=self._protocol.received_bytes)
         self._report.connection_closed(reason, now_s, self._protocol.received_bytes, self.link.sent_bytes)
         self._server.session_over(self)
 
@@ -159,14 +143,24 @@ class Session:
         publication = next((one for one in self._publications.values() if one.stream is stream), None)
         if publication is None:
             return {}
-        rates = publication.watch.rates()
-        return {
-            "publisher": {"conn_id": self.conn_id, "remote": self.remote},
-            "codecs": publication.watch.describe(),
-            "video_bps": round(rates.video_bps),
-            "audio_bps": round(rates.audio_bps),
-            "frame_rate": round(rates.frame_rate, 2),
-        }
+        return {"publisher": {"conn_id": self.conn_id, "remote": self.remote}, **publication.describe()}
+
+    def plays(self, stream: Stream) -> bool:
+        return any(record.stream is stream for record in self._play_records.values())
+
+    def stop_telling(self, stream: Stream) -> None:
+        """To the event log this stream is over, though its players stay: it goes on under another id."""
+        now_s = self._loop.time()
+        for message_stream_id, record in self._play_records.items():
+            if record.stream is stream:
+                self._report.play_stopped(record, self._players[message_stream_id][1], "worker lost", now_s)
+
+    def tell_anew(self, stream: Stream) -> None:
+        for message_stream_id, record in self._play_records.items():
+            if record.stream is stream:
+                _, player = self._players[message_stream_id]
+                self._play_records[message_stream_id] = record.again(player, self.link.sent_bytes, self._loop.time())
+                self._report.play_started(stream)
 
     def displace(self) -> None:
         """Another publisher took the stream that this one left silent."""
@@ -192,11 +186,7 @@ class Session:
             self._protocol.send_ping(int(now_s * 1000) & 0xFFFFFFFF)
             self._flush()
         for publication in self._publications.values():
-            publication.watch.sample(now_s)
-            self._tell_codecs(publication, now_s)
-            if fields := publication.watch.report(now_s):
-                self._log.info("Media report", stream_key=publication.stream.key, **fields)
-            self._report.sample_publication(publication.stream, publication.watch, now_s)
+            publication.sweep(self._log, now_s)
         for message_stream_id, (_, player) in self._players.items():
             self._report.sample_play(self._play_records[message_stream_id], player, now_s)
 
@@ -218,63 +208,141 @@ class Session:
 
     def _connect_requested(self, event: events.ConnectRequested) -> None:
         self._app = event.app
-        self._log.info("connect command", app=event.app, client=event.flash_version)
+        if self.is_internal:
+            self._speak_for(event.properties)
+        self.via = decode_ids(event.properties.get(VIA))
+        hops = {"hops": len(self.via)} if self.via else {}
+        self._log.info("connect command", app=event.app, client=event.flash_version, **hops)
         self._protocol.accept_connect()
+
+    def _speak_for(self, properties: Mapping[str, Any]) -> None:
+        """The other worker sends what one of its connections publishes: here it goes by that one's name."""
+        conn_id, remote = properties.get(CONN), properties.get(REMOTE)
+        if isinstance(conn_id, str) and isinstance(remote, str):
+            self.conn_id, self.remote = conn_id, remote
+            self._report = SessionReporter(
+                self._server.emit, conn_id, self._server.viewer_name(remote), self._opened_s, is_accepted=False
+            )
 
     def _stream_created(self, event: events.StreamCreated) -> None:
         self._log.info("createStream", message_stream_id=event.message_stream_id)
 
     def _publish_requested(self, event: events.PublishRequested) -> None:
-        key = f"{self._app}/{event.name}"
-        log = self._log.bind(stream_key=key)
-        log.info("publish command", kind=event.kind)
+        self._log.info("publish command", stream_key=f"{self._app}/{event.name}", kind=event.kind)
+        claims = self._server.claims
+        if claims is None:
+            self._publish(event.message_stream_id, event.name)
+            return
+        claimed = claims.claim(
+            self._app,
+            event.name,
+            conn_id=self.conn_id,
+            remote=self.remote,
+            is_internal=self.is_internal,
+            on_lost=self.link.close,
+        )
+        self._claimed[event.message_stream_id] = claimed
+        claimed.add_done_callback(lambda done: self._publish_claimed(event.message_stream_id, event.name, done))
+
+    def _publish_claimed(self, message_stream_id: int, name: str, claimed: asyncio.Future[Intake | None]) -> None:
+        """The stream is ours to publish, or another worker takes it from us, or it is not to be had."""
+        if self._claimed.get(message_stream_id) is not claimed:
+            if not claimed.cancelled():
+                claimed.exception()  # looked at, or asyncio complains that nobody did
+            return
+        del self._claimed[message_stream_id]
         try:
-            stream = self._server.publish(self._app, event.name, self)
+            intake = claimed.result()
         except StreamError as error:
-            log.warn("Publish refused", code=error.code, reason=error.description)
-            self._report.publish_refused(key, error.code)
-            self._protocol.reject_publish(event.message_stream_id, error.code, error.description)
-            self._flush()
-            self.close(f"publish refused: {error.code}")
+            self._refuse_publish(message_stream_id, name, error)
+            return
+        if intake is None:
+            self._publish(message_stream_id, name)
+        else:
+            self._accept_publish(message_stream_id, intake)
+        self._flush()
+
+    def _publish(self, message_stream_id: int, name: str) -> None:
+        try:
+            stream = self._server.publish(self._app, name, self)
+        except StreamError as error:
+            self._refuse_publish(message_stream_id, name, error)
             return
         now_s = self._loop.time()
-        self._publications[event.message_stream_id] = Publication(self._server, self._report, stream, now_s)
-        self._report.publish_started(stream, resumed=stream.publish_count > 1, now_s=now_s)
+        self._report.publish_started(stream, resumed=stream.is_resumed, now_s=now_s)
+        self._accept_publish(message_stream_id, Publication(self._server.metrics, self._report, stream, now_s))
+
+    def _accept_publish(self, message_stream_id: int, intake: Intake) -> None:
+        self._publications[message_stream_id] = intake
         self._idle_since_s = 0.0
-        self._protocol.accept_publish(event.message_stream_id)
+        self._protocol.accept_publish(message_stream_id)
+
+    def _refuse_publish(self, message_stream_id: int, name: str, error: StreamError) -> None:
+        key = f"{self._app}/{name}"
+        self._log.warn("Publish refused", stream_key=key, code=error.code, reason=error.description)
+        if not self.is_internal:
+            self._report.publish_refused(key, error.code)
+        self._protocol.reject_publish(message_stream_id, error.code, error.description)
+        self._flush()
+        self.close(f"publish refused: {error.code}")
 
     def _unpublished(self, event: events.Unpublished) -> None:
+        if claimed := self._claimed.pop(event.message_stream_id, None):
+            claimed.cancel()
         publication = self._publications.pop(event.message_stream_id, None)
         if publication is not None:
-            self._publisher_left(publication, "unpublished", "unpublished")
+            publication.leave(self._log, "unpublished", "unpublished", self._loop.time())
             self._server.unpublish(publication.stream, self)
             self._settle_idle()
 
-    def _publisher_left(self, publication: Publication, reason: str, kind: str) -> None:
-        self._tell_codecs(publication, math.inf)  # one that was shorter than a sweep has not been told yet
-        self._log.info("publisher disconnected", stream_key=publication.stream.key, reason=reason)
-        self._report.sample_publication(publication.stream, publication.watch, self._loop.time())
-        self._report.publish_stopped(publication.stream, kind)
-
-    def _tell_codecs(self, publication: Publication, now_s: float) -> None:
-        if fields := publication.watch.detected(now_s):
-            self._log.info("Codec detected", stream_key=publication.stream.key, **fields)
-            self._report.codec_detected(publication.stream, fields)
-
     def _play_requested(self, event: events.PlayRequested) -> None:
-        key = f"{self._app}/{event.name}"
-        log = self._log.bind(stream_key=key)
+        message_stream_id = event.message_stream_id
+        log = self._log.bind(stream_key=f"{self._app}/{event.name}")
         log.info("play command")
         try:
-            stream = self._server.find(self._app, event.name)
+            found = self._server.find(self._app, event.name, self.via, is_internal=self.is_internal)
         except StreamError as error:
-            log.info("Play refused", code=error.code, reason=error.description)
-            self._report.play_refused(key, error.code)
-            self._protocol.reject_play(event.message_stream_id, error.code, error.description)
+            self._refuse_play(message_stream_id, event.name, error)
             return
-        self._protocol.accept_play(event.message_stream_id)
+        if isinstance(found, Stream):
+            self._play(message_stream_id, found)
+        else:
+            self._sought[message_stream_id] = found
+            found.add_done_callback(lambda done: self._play_found(message_stream_id, event.name, done))
+
+    def _play_found(self, message_stream_id: int, name: str, found: asyncio.Future[Stream]) -> None:
+        """What was looked for elsewhere is here, or is not to be had."""
+        if self._sought.get(message_stream_id) is not found:
+            if not found.cancelled():
+                found.exception()  # looked at, or asyncio complains that nobody did
+            return  # the player left, or wants something else
+        del self._sought[message_stream_id]
+        if self._is_over:
+            return
+        try:
+            stream = found.result()
+            if stream.state is StreamState.ENDED:  # in the very moment between
+                raise not_found(name)
+        except StreamError as error:
+            self._refuse_play(message_stream_id, name, error)
+        else:
+            self._play(message_stream_id, stream)
         self._flush()
-        message_stream_id = event.message_stream_id
+
+    def _refuse_play(self, message_stream_id: int, name: str, error: StreamError) -> None:
+        key = f"{self._app}/{name}"
+        self._log.info("Play refused", stream_key=key, code=error.code, reason=error.description)
+        self._server.metrics.plays_refused += not self.is_internal
+        self._report.play_refused(key, error.code)
+        self._protocol.reject_play(message_stream_id, error.code, error.description)
+
+    def _play(self, message_stream_id: int, stream: Stream) -> None:
+        self._server.metrics.plays_started += not self.is_internal
+        more = {PATH: encode_ids((self._server.id, *stream.path))} if self.via or self.is_internal else {}
+        if self.is_internal:
+            more[STREAM] = stream.id
+        self._protocol.accept_play(message_stream_id, more)
+        self._flush()
         cursor = Cursor(stream.log, max_lag_s=self._server.max_lag_s, on_skip=self._skipped)
         now_s = self._loop.time()
         player = Player(
@@ -283,15 +351,18 @@ class Session:
             message_stream_id,
             lambda reason: self._stream_ended(message_stream_id, reason),
             since_s=now_s,
+            is_viewer=not self.is_internal,
+            is_internal=self.is_internal,
         )
         fanout = self._server.fanout(stream)
         self._players[message_stream_id] = (fanout, player)
         self._play_records[message_stream_id] = PlayRecord(stream, self.link.sent_bytes, now_s)
         self._report.play_started(stream)
         self._idle_since_s = 0.0
-        self._server.metrics.subscribers += 1
+        self._server.metrics.subscribers += not self.is_internal
         fanout.attach(player)
-        log.info("Subscriber added", subscribers=fanout.viewers)
+        say = self._log.debug if self.is_internal else self._log.info
+        say("Subscriber added", stream_key=stream.key, subscribers=fanout.viewers)
 
     def _play_stopped(self, event: events.PlayStopped) -> None:
         self._stop_playing(event.message_stream_id, "stopped by player")
@@ -327,21 +398,25 @@ class Session:
             self.close(self._leaving)
 
     def _stop_playing(self, message_stream_id: int, reason: str) -> None:
+        if sought := self._sought.pop(message_stream_id, None):
+            sought.cancel()
         found = self._players.pop(message_stream_id, None)
         if found is None:
             return
         fanout, player = found
         fanout.detach(player)
         self._report.play_stopped(self._play_records.pop(message_stream_id), player, reason, self._loop.time())
-        self._server.metrics.subscribers -= 1
+        self._server.metrics.subscribers -= not self.is_internal
         skipped = {skip.value: count for skip, count in player.cursor.skipped.items()}
-        self._log.info(
+        say = self._log.debug if self.is_internal else self._log.info
+        say(
             "Subscriber removed", stream_key=fanout.stream_key, reason=reason, messages=player.messages, skipped=skipped
         )
         self._settle_idle()
 
     def _skipped(self, reason: SkipReason, start: int, stop: int) -> None:
-        self._server.metrics.messages_dropped[reason.value] += stop - start
+        if not self.is_internal:
+            self._server.metrics.messages_dropped[reason.value] += stop - start
         if reason in (SkipReason.LAG, SkipReason.EVICTED):
             self._log.warn("Subscriber is too slow", remote=self.remote, reason=reason.value, skipped=stop - start)
 

@@ -50,13 +50,27 @@ class Stream:
         self.log = StreamLog(limits)
         self.state = StreamState.LIVE
         self.publisher: Publisher | None = None
+        self.is_pulled = False  # a copy of a stream that another server has
+        self.is_internal = False  # a copy of a stream that another worker of this server has, under the same id
+        self.path: tuple[str, ...] = ()  # of a copy: through which servers it came, the nearest first
         self.started_s = now_s
         self.publish_count = 0
+        self._count_before = 0  # of publishes under an earlier id
         self.lost_s = 0.0
         self._listeners: tuple[StreamListener, ...] = ()  # replaced, never changed: one may leave while told
         self._offset_ms = 0
         self._reader_count = 0
         self._away_s: float | None = None  # how long the publisher was away, until its first frame is here
+
+    @property
+    def is_resumed(self) -> bool:
+        """Its publisher is not the first under this id."""
+        return self.publish_count - self._count_before > 1
+
+    def begin_anew(self, stream_id: str) -> None:
+        """Go on under another id: what it was is told elsewhere."""
+        self.id = stream_id
+        self._count_before = self.publish_count - 1
 
     def add_listener(self, listener: StreamListener) -> None:
         self._listeners = (*self._listeners, listener)
@@ -108,12 +122,21 @@ class Stream:
         self.state = StreamState.GRACE
         self.lost_s = now_s
 
+    def end(self, reason: str) -> None:
+        """Of a stream that is in no registry; others are ended by theirs."""
+        self._end(reason)
+
     def _end(self, reason: str) -> None:
         self.publisher = None
         self.state = StreamState.ENDED
         for listener in self._listeners:
             listener.stream_ended(reason)
         self._listeners = ()
+
+
+def not_found(name: str, why: str = "") -> StreamError:
+    """The answer to whoever wants to play what is not there."""
+    return StreamError("NetStream.Play.StreamNotFound", f'No stream "{name}"{why and ": "}{why}.')
 
 
 def _is_frame(type_id: int, payload: bytes) -> bool:
@@ -154,14 +177,18 @@ class StreamRegistry:
     def find(self, app: str, name: str) -> Stream | None:
         return self._streams.get(f"{app}/{name}")
 
-    def publish(self, app: str, name: str, publisher: Publisher, now_s: float) -> Published:
-        """Make `publisher` the source of app/name, or raise StreamError with the code to answer."""
+    def publish(
+        self, app: str, name: str, publisher: Publisher, now_s: float, *, stream_id: str | None = None
+    ) -> Published:
+        """Make `publisher` the source of app/name, or raise StreamError with the code to answer.
+
+        A new stream gets a new id, unless it is known by one elsewhere.
+        """
         if not name:
             raise StreamError("NetStream.Publish.BadName", "The stream name is empty.")
         stream = self.find(app, name)
         if stream is None:
-            self._count += 1
-            stream = Stream(app, name, self._limits, now_s, f"{self._id_prefix}{self._count}")
+            stream = Stream(app, name, self._limits, now_s, stream_id or self.new_id())
             self._streams[stream.key] = stream
             stream._publish(publisher, now_s)
             return Published(stream, is_resumed=False)
@@ -175,6 +202,10 @@ class StreamRegistry:
             silent.displace()
         stream._publish(publisher, now_s)
         return Published(stream, is_resumed=True)
+
+    def new_id(self) -> str:
+        self._count += 1
+        return f"{self._id_prefix}{self._count}"
 
     def unpublish(self, stream: Stream, publisher: Publisher, reason: str) -> None:
         """The publisher said that it is done: the stream ends now."""

@@ -36,6 +36,7 @@ WRITE_S = 0.25
 MAX_PENDING = 100_000
 MAX_DISK_BYTES = 4 << 30
 _COMPLAIN_S = 60.0
+_LEARN_S = 300.0  # how often the folder is looked through where others write to it too
 
 _HOUR_MS = 3_600_000
 _MAX_HOUR = 70_000_000  # in the year 9955: a later one has no date, and comes from a damaged file
@@ -56,6 +57,7 @@ class EventLog:
         rotate_bytes: int = ROTATE_BYTES,
         max_pending: int = MAX_PENDING,
         max_disk_bytes: int = MAX_DISK_BYTES,
+        is_shared: bool = False,
     ) -> None:
         self.identity = identity
         self.folder = data_dir / FOLDER
@@ -65,6 +67,8 @@ class EventLog:
         self._rotate_bytes = rotate_bytes
         self._max_pending = max_pending
         self._max_disk_bytes = max_disk_bytes
+        self._is_shared = is_shared  # other workers write here too: what they keep counts as well
+        self._learned_s = 0.0
         # Two processes may share a directory, and a process may start twice in a millisecond of a reset clock.
         self.boot = f"{int(wall_time() * 1000):x}-{os.getpid():x}"
         self.events_emitted = 0
@@ -233,6 +237,14 @@ class EventLog:
 
     def _recover(self) -> None:
         """Bring in what a crash left open, and learn what is there already."""
+        self._learn()
+        self._make_room()
+        self._bring_in()
+
+    def _learn(self) -> None:
+        self._learned_s = time.monotonic()
+        self._kept.clear()
+        self._kept_bytes = 0
         found = []
         for path in self.folder.rglob(f"*{_SUFFIX}"):
             try:
@@ -241,8 +253,6 @@ class EventLog:
                 continue  # another server made room
         for path, stat in sorted(found, key=lambda one: one[1].st_mtime_ns):
             self._keep(path, stat.st_size)
-        self._make_room()
-        self._bring_in()
 
     def _bring_in(self) -> None:
         for path in sorted(self._open_folder.glob(f"*{_SUFFIX}")):
@@ -263,6 +273,8 @@ class EventLog:
         self._kept_bytes += size_bytes
 
     def _make_room(self) -> None:
+        if self._is_shared and time.monotonic() - self._learned_s > _LEARN_S:
+            self._learn()
         while self._kept_bytes > self._max_disk_bytes and len(self._kept) > 1:
             path, size_bytes = self._kept.popleft()
             self._kept_bytes -= size_bytes

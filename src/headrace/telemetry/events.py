@@ -65,6 +65,7 @@ class PublishStarted(Event):
     stream_id: str
     resumed: bool
     position: int  # of the first message it will append
+    origin: str | None = None  # redacted address of the server that the stream is pulled from; none: published here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -39,6 +39,13 @@ _RECORDING_COUNTERS = (
     ("headrace_recording_files", "Recording files begun.", "files"),
     ("headrace_recording_bytes", "Bytes written to recordings.", "size_bytes"),
     ("headrace_recording_errors", "Recordings that ended with an error.", "errors"),
+)
+_PULL_COUNTERS = (
+    ("headrace_pulls_started", "Streams looked for at an origin.", "started"),
+    ("headrace_pulls_connected", "Streams that an origin had.", "connected"),
+    ("headrace_pull_reconnects", "Connections to an origin after the first of each stream.", "reconnects"),
+    ("headrace_pulled_messages", "Media messages received from origins.", "messages_in"),
+    ("headrace_pulled_bytes", "Media bytes received from origins.", "bytes_in"),
 )
 _EVENT_COUNTERS = (
     ("headrace_events_written", "Events written to the event log.", "written"),
@@ -89,8 +96,43 @@ class _BackendCollector(Collector):
         yield GaugeMetricFamily("headrace_recordings", "Recordings in progress.", recordings["active"])
         for name, text, key in _RECORDING_COUNTERS:
             yield CounterMetricFamily(name, text, recordings[key])
+        yield from self._pulls(counters["pulls"])
+        yield from self._workers(counters.get("workers", ()))
         for name, text, key in _EVENT_COUNTERS:
             yield CounterMetricFamily(name, text, counters["events"][key])
+
+    def _workers(self, workers: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+        for family, key in (
+            (GaugeMetricFamily("headrace_worker_up", "1 while it serves.", labels=["worker"]), "is_ready"),
+            (CounterMetricFamily("headrace_worker_restarts", "Starts after the first.", labels=["worker"]), "restarts"),
+            (CounterMetricFamily("headrace_worker_cpu_seconds", "CPU time used.", labels=["worker"]), "cpu_s"),
+            (
+                GaugeMetricFamily("headrace_worker_memory_bytes", "Memory resident.", labels=["worker"]),
+                "memory_bytes",
+            ),
+        ):
+            for one in workers:
+                family.add_metric([str(one["worker"])], one[key])
+            yield family
+
+    def _pulls(self, pulls: Mapping[str, Any]) -> Iterator[Metric]:
+        state = GaugeMetricFamily("headrace_pulls", "Streams pulled from origins, by state.", labels=["state"])
+        for word, count in pulls["by_state"].items():
+            state.add_metric([word], count)
+        yield state
+        yield GaugeMetricFamily(
+            "headrace_pull_waiting_players", "Players that wait for an origin.", pulls["waiting_players"]
+        )
+        for name, text, key in _PULL_COUNTERS:
+            yield CounterMetricFamily(name, text, pulls[key])
+        yield _by_label(
+            CounterMetricFamily("headrace_pull_failures", "Connections to origins that failed.", labels=["reason"]),
+            pulls["failures"].items(),
+        )
+        yield _by_label(
+            CounterMetricFamily("headrace_pulls_refused", "Plays no origin was asked for.", labels=["reason"]),
+            pulls["refused"].items(),
+        )
 
     def _streams(self) -> Iterator[Metric]:
         streams = self._backend.streams()
@@ -106,6 +148,12 @@ class _BackendCollector(Collector):
         for stream in streams:
             received.add_metric(_stream_labels(stream), stream["bytes_in"])
         yield received
+        pulled = GaugeMetricFamily(
+            "headrace_stream_pulled", "1 if the stream comes from an origin.", labels=["app", "stream"]
+        )
+        for stream in streams:
+            pulled.add_metric(_stream_labels(stream), stream["origin"] is not None)
+        yield pulled
 
     def _destinations(self) -> Iterator[Metric]:
         shown = self._backend.destinations()

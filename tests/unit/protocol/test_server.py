@@ -540,13 +540,34 @@ def test_an_answer_that_nobody_waits_for_is_an_error(word: str) -> None:
             accept(stream)
 
 
-@pytest.mark.parametrize("request_", [PUBLISH, PLAY], ids=["publish", "play"])
-def test_a_stream_that_was_closed_while_it_waited_reports_nothing(request_: bytes) -> None:
+@pytest.mark.parametrize(
+    ("request_", "withdrawn"), [(PUBLISH, Unpublished(1)), (PLAY, PlayStopped(1))], ids=["publish", "play"]
+)
+def test_a_stream_that_was_closed_while_it_waited_reports_that_its_wish_is_withdrawn(
+    request_: bytes, withdrawn: Unpublished | PlayStopped
+) -> None:
     server = after()
     requests = list(server.receive_data(request_))
     assert len(requests) == 1
-    assert drive(server, command("closeStream", 0, NULL, stream=1)) == []
+    server.data_to_send()
+    assert drive(server, command("closeStream", 0, NULL, stream=1)) == [withdrawn]
+    assert server.data_to_send() == b""  # nothing was granted, and nothing ends
     assert drive(server, request_) == requests
+
+
+def test_a_second_play_while_the_first_waits_takes_its_place() -> None:
+    server = after()
+    first = list(server.receive_data(PLAY))
+    assert list(server.receive_data(PLAY)) == [PlayStopped(1), *first]
+    server.accept_play(1)
+    assert server.data_to_send().endswith(PLAY_START)
+
+
+def test_a_start_may_say_more_to_whoever_understands_it() -> None:
+    server = after()
+    assert list(server.receive_data(PLAY)) == [PlayRequested(1, "cam", "", -2.0)]
+    server.accept_play(1, {"headracePath": "a1,b2"})
+    assert server.data_to_send().endswith(b"\x00\x0cheadracePath" + string("a1,b2") + b"\x00\x00\x09")
 
 
 # --- play

@@ -181,6 +181,57 @@ def test_a_destination_with_a_name_serves_one_stream_and_the_next_waits_for_its_
     play(test)
 
 
+class Turns:
+    """Leases that the test grants."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Callable[[], None]]] = []
+
+    def acquire(self, name: str, granted: Callable[[], None]) -> None:
+        self.asked.append((name, granted))
+
+    def release(self, name: str, granted: Callable[[], None]) -> None:
+        self.asked.remove((name, granted))
+
+
+def test_a_destination_with_a_name_is_fed_only_while_it_is_leased() -> None:
+    async def test() -> None:
+        leases = Turns()
+        async with FarEnd(grants) as far_end, Origin(destination(far_end), leases=leases) as origin:
+            assert not leases.asked  # nothing to send, nothing to wait for
+            stream = origin.publish("a")
+            ((name, granted),) = leases.asked
+            assert name == "out"
+            assert origin.out().snapshot()["waiting"] == [
+                {"stream": "live/a", "reason": "the destination serves another stream"}
+            ]
+            assert not origin.out().feeds
+            granted()
+            await origin.until(FeedState.CONNECTED, "live/a")
+            second = origin.publish("b")
+            origin.unpublish(stream)
+            await origin.until(FeedState.CONNECTED, "live/b")
+            assert len(leases.asked) == 1  # kept for the next stream of ours
+            origin.unpublish(second)
+            await eventually_async(lambda: not leases.asked, "the lease to be given back")
+            third = origin.publish("c")
+            origin.unpublish(third)
+            assert not leases.asked  # it waited, and waits no more
+
+    play(test)
+
+
+def test_a_destination_for_every_name_needs_no_lease() -> None:
+    async def test() -> None:
+        leases = Turns()
+        async with FarEnd(grants) as far_end, Origin(destination(far_end, stream_key=None), leases=leases) as origin:
+            origin.publish("a")
+            await origin.until(FeedState.CONNECTED, "live/a")
+            assert not leases.asked
+
+    play(test)
+
+
 def test_only_matching_streams_go_to_a_destination() -> None:
     async def test() -> None:
         async with (

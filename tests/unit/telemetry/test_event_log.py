@@ -625,6 +625,21 @@ def test_the_oldest_files_make_room_for_the_newest(tmp_path: Path) -> None:
     assert log.events_lost == 0, "they were written; that they are gone is counted in files"
 
 
+def test_logs_that_share_a_folder_share_its_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "_LEARN_S", 0.0)
+    shared = [
+        opened(tmp_path, wall_time=Clock(NOON_S + number), rotate_bytes=1, max_disk_bytes=2000, is_shared=True)
+        for number in range(2)
+    ]
+    for _ in range(25):
+        for log in shared:
+            emit_and_wait(log)
+            assert _used(tmp_path) <= 2000
+    for log in shared:
+        assert log.close(DEADLINE_S)
+    assert len(files(tmp_path)) == 50 - sum(log.files_removed for log in shared) > 10
+
+
 def test_what_earlier_runs_left_counts_and_goes_first(tmp_path: Path) -> None:
     for run in range(10):
         log = opened(tmp_path, wall_time=Clock(NOON_S + run))

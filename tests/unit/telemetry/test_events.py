@@ -38,7 +38,7 @@ CONTRACTS: dict[int, dict[str, dict[str, str]]] = {
             "bytes_in_total": "int",
             "bytes_out_total": "int",
         },
-        "publish_started": {"conn": "str", **_STREAM, "resumed": "bool", "position": "int"},
+        "publish_started": {"conn": "str", **_STREAM, "resumed": "bool", "position": "int", "origin": "str?"},
         "publish_refused": {"conn": "str", "viewer": "str", "stream": "str", "reason": "str"},
         "publish_stopped": {"conn": "str", **_STREAM, "reason": "str", "position": "int"},
         "stream_ended": {**_STREAM, "reason": "str", "position": "int"},

@@ -130,6 +130,7 @@ def shown_stream(app: str, name: str, **facts: Any) -> dict[str, Any]:
         "name": name,
         "state": "live",
         "publisher": {"conn_id": "c1", "remote": "10.0.0.9:5000"},
+        "origin": None,
         "codecs": {"video": "h264", "audio": "aac"},
         "video_bps": 4_000_000,
         "audio_bps": 128_000,
@@ -173,6 +174,18 @@ class FakeBackend:
             "messages_dropped": {"lag": 7},
             "connections_closed": {"idle": 2, "handshake": 1},
             "events": {"written": 60, "lost": 6},
+            "pulls": {
+                "active": 5,
+                "by_state": {"connecting": 1, "connected": 2, "waiting": 2},
+                "waiting_players": 9,
+                "started": 50,
+                "connected": 40,
+                "reconnects": 3,
+                "refused": {"missing": 8},
+                "failures": {"refused": 4, "rejected": 6},
+                "messages_in": 70,
+                "bytes_in": 7000,
+            },
             "recordings": {"active": 1, "files": 2, "tags": 3, "size_bytes": 4, "errors": 5, "skipped": {}},
         }
 

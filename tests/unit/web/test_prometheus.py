@@ -73,6 +73,22 @@ def test_the_counters_of_the_server_are_there_under_names_a_prometheus_user_expe
     assert page.value("headrace_build_info", version=__version__) == 1
 
 
+def test_what_is_pulled_from_origins_is_counted_apart_from_what_is_published(backend: FakeBackend) -> None:
+    backend.listed.append(shown_stream("live", "far", publisher=None, origin={"url": "rtmp://o.example/live"}))
+    page = Page(backend)
+    assert [page.value("headrace_pulls", state=state) for state in ("connecting", "connected", "waiting")] == [1, 2, 2]
+    assert page.value("headrace_pull_waiting_players") == 9
+    assert page.value("headrace_pulls_started_total") == 50
+    assert page.value("headrace_pulls_connected_total") == 40
+    assert page.value("headrace_pull_reconnects_total") == 3
+    assert page.value("headrace_pulled_messages_total") == 70
+    assert page.value("headrace_pulled_bytes_total") == 7000
+    assert page.value("headrace_pull_failures_total", reason="rejected") == 6
+    assert page.value("headrace_pulls_refused_total", reason="missing") == 8
+    assert page.value("headrace_stream_pulled", app="live", stream="far") == 1
+    assert page.value("headrace_stream_pulled", app="live", stream="cam") == 0
+
+
 def test_a_stream_has_its_rates_and_viewers(backend: FakeBackend) -> None:
     page = Page(backend)
     labels = {"app": "live", "stream": "cam"}
