@@ -36,6 +36,8 @@ from headrace.pipeline.sources.flv.schema import TAG_SCHEMA
 from headrace.pipeline.sources.flv.walk import Range, Tags, walk
 
 FILE_HEADER_BYTES = 13
+_MOST_FILES_BY_FFPROBE = 100  # a thousand take minutes: it looks for a second of media in each, and decodes it
+_WARM_UPS = 4  # runs of a query until the JVM has compiled most of it
 _HEAD_TAGS = 3  # that FFmpeg's muxer begins with: metadata, video header, audio header
 WITHOUT_DIGEST = StructType([column for column in TAG_SCHEMA.fields if column.name != "payload_digest"])
 
@@ -57,6 +59,7 @@ def make_file(folder: Path, size_bytes: int) -> Path:
     coding = ["-c:v", "libx264", "-preset", "ultrafast", *rate, "-g", "60", "-pix_fmt", "yuv420p", "-c:a", "aac"]
     ffmpeg = [
         imageio_ffmpeg.get_ffmpeg_exe(),
+        "-y",
         "-v",
         "error",
         *video,
@@ -99,10 +102,15 @@ def count_packets(path: Path) -> int:
         return sum(1 for packet in container.demux() if packet.size)
 
 
-def count_in_spark(spark: SparkSession, path: Path, max_split: str) -> int:
-    # A sum over the digests needs every column's every value to be made and sent.
-    tags = spark.read.format("flv").option("maxSplitBytes", max_split).load(str(path))
-    return int(tags.selectExpr("count(*) AS rows", "sum(payload_digest % 1000)").collect()[0].rows)
+# What ffprobe tells of a packet too: its stream, time, size, place and flags.
+PACKET_COLUMNS = "kind string, timestamp_ms long, size_bytes int, byte_offset long, is_keyframe boolean"
+
+
+def count_in_spark(spark: SparkSession, path: Path, columns: str | None) -> int:
+    """All columns, digests of the payloads among them, or some. All that are asked for are made and sent to the JVM."""
+    reader = spark.read if columns is None else spark.read.schema(columns)
+    tags = reader.format("flv").option("maxSplitBytes", "512m").load(str(path))
+    return int(tags.selectExpr("count(*) AS rows", "sum(size_bytes)").collect()[0].rows)
 
 
 def anchors(path: Path) -> int:
@@ -127,7 +135,7 @@ def measure(what: str, size_bytes: int, work: Callable[[], int], *, runs: int, h
         round(size_bytes / 1e6 / (cpu_s if has_cpu else wall_s)),
     )
     shown = f"{figure.cpu_s:8.3f} s cpu" if has_cpu else " " * 14
-    print(f"{what:44} {rows:8} rows {figure.wall_s:8.3f} s {shown} {figure.mb_per_s:7} MB/s", flush=True)
+    print(f"{what:52} {rows:8} rows {figure.wall_s:8.3f} s {shown} {figure.mb_per_s:7} MB/s", flush=True)
     return figure
 
 
@@ -155,24 +163,34 @@ def parts_by_themselves(path: Path, runs: int) -> list[Figure]:
     ]
     wall = time.perf_counter()
     anchors(path)
-    print(f"{'a place to begin at, each':44} {(time.perf_counter() - wall) * 100:31.1f} ms")
+    print(f"{'a place to begin at, each':52} {(time.perf_counter() - wall) * 100:31.1f} ms")
     return figures
 
 
 def against_others(spark: SparkSession, paths: list[Path], runs: int) -> list[Figure]:
     """The same files by Spark, PyAV and ffprobe, in turn, by wall time: the first has all processors, as it would."""
     size, name = sum(path.stat().st_size for path in paths), f"{len(paths)} of {paths[0].stat().st_size >> 20} MB"
-    work = partial(count_in_spark, spark, paths[0].parent if len(paths) > 1 else paths[0], "512m")
-    work()
-    figures = [
-        measure(f"Spark local[*], {name}", size, work, runs=runs, has_cpu=False),
-        measure(f"PyAV, {name}", size, lambda: sum(map(count_packets, paths)), runs=runs, has_cpu=False),
+    place = paths[0].parent if len(paths) > 1 else paths[0]
+    figures = []
+    for what, columns in (("packets' columns", PACKET_COLUMNS), ("all columns, digests", None)):
+        work = partial(count_in_spark, spark, place, columns)
+        for _ in range(_WARM_UPS):
+            work()
+        figures.append(measure(f"Spark, {what}, {name}", size, work, runs=runs, has_cpu=False))
+    figures += [
+        measure(
+            f"PyAV, {name}",
+            size,
+            lambda: sum(map(count_packets, paths)),
+            runs=1 if len(paths) > 100 else runs,
+            has_cpu=False,
+        ),
     ]
-    if shutil.which("ffprobe"):
+    if shutil.which("ffprobe") and len(paths) <= _MOST_FILES_BY_FFPROBE:
         figures.append(measure(f"ffprobe, {name}", size, lambda: count_by_ffprobe(paths), runs=1, has_cpu=False))
-    base = figures[0].wall_s
-    for other in figures[1:]:
-        print(f"{'':44} Spark is {other.wall_s / base:.1f} x {other.what.partition(',')[0]}")
+    for other in figures[2:]:
+        ratios = [f"{other.wall_s / own.wall_s:.1f}" for own in figures[:2]]
+        print(f"{'':52} Spark is {' and '.join(ratios)} x {other.what.partition(',')[0]}")
     return figures
 
 
