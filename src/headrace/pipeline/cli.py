@@ -125,7 +125,7 @@ def _run_on_spark(options: argparse.Namespace) -> None:
             board.end(str(error).strip().partition("\n")[0])
             raise
         finally:
-            end_session(spark)
+            end_session(spark, say_to_stdout)
 
 
 def _show_status(options: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def make_session(
     return session
 
 
-def end_session(spark: SparkSession) -> None:
+def end_session(spark: SparkSession, say: Callable[[str], None] = lambda line: None) -> None:
     """Stops it and, if it is to leave its classes, waits for the JVM to write them."""
     global _written
     gateway = None if is_connect(spark) else spark.sparkContext._gateway
@@ -93,6 +93,7 @@ def end_session(spark: SparkSession) -> None:
     archive, _written = _written, None
     if archive is None or gateway is None:
         return
+    say("this once, Spark's classes are written down: the next jobs start faster")
     jvm: subprocess.Popen[bytes] = gateway.proc
     gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None  # a later session starts a JVM of its own
