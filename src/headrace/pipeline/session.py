@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pyspark
@@ -176,7 +176,8 @@ def _start(app_name: str, master: str, conf: Mapping[str, str], cache_dir: Path,
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        session = builder.getOrCreate()
+        with _without_stdout() if _written is not None else nullcontext():
+            session = builder.getOrCreate()
     except Exception as error:
         raise PipelineError("SPARK_NOT_STARTED", master=master, reason=reason_of(error)) from error
     if archive is not None:
@@ -191,6 +192,20 @@ def _class_options(archive: ClassArchive, leaves_classes: bool) -> str | None:
     options = archive.to_write() if leaves_classes else None
     _written = None if options is None else archive
     return options
+
+
+@contextmanager
+def _without_stdout() -> Iterator[None]:
+    """For a JVM that is started in here. One that writes its classes prints how it gets on, and no setting stops it."""
+    kept = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _prepare_environment(master: str, java: Java) -> None:
