@@ -31,7 +31,7 @@ LOCK = $(VENV)/lock/bin/uv pip compile pyproject.toml --quiet --universal --pyth
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test test-spark bench-pipeline check format lock clean
+.PHONY: help install run test test-spark bench bench-pipeline check format lock clean
 
 help: ## list the targets
 	@echo 'Headrace, a live-streaming RTMP relay. Targets:'
@@ -51,6 +51,9 @@ test: $(VENV)/.test-installed ## run the tests, with coverage; make test TESTS=t
 
 test-spark: $(VENV)/.test-installed ## run only those that need Spark
 	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) tests/pipeline tests/examples tests/integration/test_pipeline.py
+
+bench: $(VENV)/.test-installed ## measure readers and publishers against nginx-rtmp; results in build/
+	$(BIN)/python -m benchmarks.fanout --json build/bench.json $(BENCH)
 
 bench-pipeline: $(VENV)/.test-installed ## measure the pipeline, results in build/; make bench-pipeline BENCH=--quick
 	$(BIN)/python -m benchmarks.pipeline $(BENCH)

@@ -53,6 +53,7 @@ class Node:
             chunk_size=options.chunk_size,
             grace_s=options.publisher_grace_s,
             max_lag_s=options.max_lag_s,
+            merge_s=options.merge_ms / 1000,
             on_stream=self._stream_started,
             emit=emit,
             viewer_name=_viewer_naming(options, self.event_log),

@@ -63,6 +63,9 @@ class ServeOptions:
     max_lag_s: float = 5.0
     """A player further behind than this much media skips to the newest keyframe."""
 
+    merge_ms: int = 40
+    """How long messages may wait for each other where there are many players; 0 is never."""
+
     relay_to: tuple[str, ...] = field(default=(), repr=False)
     """Addresses to push every stream to, as they were given; they hold stream keys."""
 
@@ -349,6 +352,16 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         kind=_duration(0.1, 600),
         default="5s",
         help="A player further behind than this much media skips to the newest keyframe.",
+    ),
+    Flag(
+        name="merge-ms",
+        group="Streams",
+        fields=("merge_ms",),
+        # Beyond a quarter of a second players would notice, and no more processor time is saved.
+        kind=_whole_number(0, 250, metavar="MS"),
+        default="40",
+        help="How long messages may wait for each other where there are so many players that sending takes its time; "
+        "0 sends each at once.",
     ),
     Flag(
         name="relay-to",

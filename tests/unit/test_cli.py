@@ -46,7 +46,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[ServeOptions]:
 def test_every_flag_works_with_one_dash_or_two(dashes: str) -> None:
     words = ["listen", "[::1]:1940", "log-level", "debug", "log-format", "text", "record-all", "true"]
     words += ["record-dir", "tapes", "segment-duration", "30s", "chunk-size", "4096"]
-    words += ["publisher-grace", "0", "max-lag", "2500ms", "relay-to", "rtmp://far/live", "relay-config", "far.json"]
+    words += ["publisher-grace", "0", "max-lag", "2500ms", "merge-ms", "25"]
+    words += ["relay-to", "rtmp://far/live", "relay-config", "far.json"]
     words += ["http-status", "0.0.0.0:8080", "api-token", "correct-horse-battery", "data-dir", "lake"]
     words += ["telemetry", "off", "store-addresses", "true", "pipeline", "on"]
     words += ["workers", "3", "origin", "rtmp://near", "origin-linger", "3s", "pulled-streams", "all"]
@@ -63,6 +64,7 @@ def test_every_flag_works_with_one_dash_or_two(dashes: str) -> None:
         chunk_size=4096,
         publisher_grace_s=0.0,
         max_lag_s=2.5,
+        merge_ms=25,
         relay_to=("rtmp://far/live",),
         workers=3,
         origin=("rtmp://near",),

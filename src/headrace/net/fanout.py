@@ -16,6 +16,10 @@ from headrace.stream.log import MESSAGE_STREAM_ID, Entry
 from headrace.stream.registry import Stream
 from headrace.telemetry.metrics import ServerMetrics
 
+# After a flush the next one waits for so many times as long as that took, at most `merge_s`: then what comes meanwhile
+# is joined. A send costs about 8 us however small it is. Below a millisecond, with few players, nothing waits.
+_PAUSE_FACTOR = 20
+_LEAST_PAUSE_S = 0.001
 # Bytes joined for one send. A blocked player keeps a reference to its batch: this bounds what it holds.
 BATCH_BYTES = 256 << 10
 
@@ -102,7 +106,13 @@ class Fanout:
     """All players of one stream, on one loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, stream: Stream, metrics: ServerMetrics, chunk_size: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stream: Stream,
+        metrics: ServerMetrics,
+        chunk_size: int,
+        *,
+        merge_s: float = 0.0,
     ) -> None:
         self._loop = loop
         self.stream_key = stream.key
@@ -112,6 +122,8 @@ class Fanout:
         self._players: list[Player] = []
         self._flushed = stream.log.tail  # every player that keeps up stands here
         self._scheduled = False
+        self._merge_s = merge_s
+        self._next_flush_s = 0.0
         stream.add_listener(self)
 
     def __len__(self) -> int:
@@ -140,11 +152,14 @@ class Fanout:
         self._serve(player)
 
     def stream_appended(self) -> None:
-        # One flush per turn of the loop: at light load a message leaves at once; under load a turn takes longer,
-        # so batches grow by themselves.
+        # At light load a message leaves at the next turn of the loop. The longer a flush takes, the more is joined.
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._flush)
+            wait_s = self._next_flush_s - self._loop.time() if self._next_flush_s else 0.0
+            if wait_s > 0:
+                self._loop.call_later(wait_s, self._flush)
+            else:
+                self._loop.call_soon(self._flush)
 
     def flush(self) -> None:
         """Send what is there now, and not at the next turn of the loop."""
@@ -163,6 +178,7 @@ class Fanout:
         if not self._players:
             self._flushed = log.tail
             return
+        began_s = self._loop.time()
         while (start := self._flushed) < log.tail:
             data, stop = self._join(start)
             self._flushed = stop
@@ -209,6 +225,9 @@ class Fanout:
                     served += 1
             self._metrics.messages_relayed += count * served
             self._metrics.bytes_relayed += size * served
+        ended_s = self._loop.time()
+        pause_s = min((ended_s - began_s) * _PAUSE_FACTOR, self._merge_s)
+        self._next_flush_s = ended_s + pause_s if pause_s >= _LEAST_PAUSE_S else 0.0
 
     def _join(self, start: int) -> tuple[bytes, int]:
         """The bytes of the messages from `start` on, about `BATCH_BYTES` at most, and where they stop."""

@@ -63,6 +63,7 @@ class Server:
         chunk_size: int = 60_000,
         grace_s: float = 5.0,
         max_lag_s: float = 5.0,
+        merge_s: float = 0.0,
         limits: LogLimits | None = None,
         deadlines: Deadlines | None = None,
         metrics: ServerMetrics | None = None,
@@ -82,6 +83,7 @@ class Server:
         self.viewer_name = viewer_name  # how the event log calls whoever connects from an address
         self.chunk_size = chunk_size
         self.max_lag_s = max_lag_s
+        self._merge_s = merge_s
         self.deadlines = deadlines or Deadlines()
         self.metrics = metrics or ServerMetrics()
         self.streams = StreamRegistry(
@@ -248,7 +250,7 @@ class Server:
     def _begin(self, stream: Stream) -> None:
         if not stream.is_internal:
             self._tell_end(stream)  # first: the end of its plays follows from it
-        self._fanouts[stream] = Fanout(self._loop, stream, self.metrics, self.chunk_size)
+        self._fanouts[stream] = Fanout(self._loop, stream, self.metrics, self.chunk_size, merge_s=self._merge_s)
         self._offer(stream)
 
     def _adopt(self, stream: Stream) -> None:

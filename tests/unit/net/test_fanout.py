@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
@@ -227,6 +228,69 @@ def test_what_is_appended_in_one_turn_is_one_send_for_each_viewer() -> None:
         await rig.deliver()
         assert len(sends) == 3
         assert sends[0] is sends[1] is sends[2]  # joined once for all
+
+    with_rig(test)
+
+
+def noted_sends(viewer: Viewer, took_s: float) -> list[bytes]:
+    """What is sent to this viewer from now on, by a socket that takes its time."""
+    sends: list[bytes] = []
+    send_now = viewer.link.send_now
+
+    def send(data: Any) -> int:
+        time.sleep(took_s)
+        sends.append(bytes(data))
+        return send_now(data)
+
+    viewer.link.send_now = send
+    return sends
+
+
+@on_both_loops
+def test_after_a_long_flush_messages_wait_for_each_other_and_none_is_lost(loop_factory: LoopFactory) -> None:
+    async def test(rig: Rig) -> None:
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=2.0)
+        viewers = [rig.join(), rig.join()]
+        sends = noted_sends(viewers[0], took_s=0.1)
+        published = rig.publish(preamble())
+        await turns(2)
+        assert len(sends) == 1, "the first leaves at once"
+        for message in frames(20):
+            published += rig.publish([message])
+            await turns(1)
+        assert len(sends) == 1, "so much was published within the pause"
+        late = rig.join()
+        await rig.deliver()
+        assert len(sends) == 2, "and left as one"
+        assert viewers[0].sent == viewers[1].sent == published
+        assert late.sent[-1] == published[-1]
+        assert rig.metrics.messages_relayed == sum(viewer.player.messages for viewer in rig.viewers)
+
+    with_rig(test, loop_factory)
+
+
+def test_where_nothing_may_wait_every_message_leaves_at_once() -> None:
+    async def test(rig: Rig) -> None:
+        sends = noted_sends(rig.join(), took_s=0.02)
+        for message in preamble():
+            rig.publish([message])
+            await turns(1)
+        assert len(sends) == len(list(preamble()))
+
+    with_rig(test)
+
+
+def test_the_end_of_a_stream_does_not_wait() -> None:
+    async def test(rig: Rig) -> None:
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=60.0)
+        viewer = rig.join()
+        noted_sends(viewer, took_s=0.1)
+        published = rig.publish(preamble())
+        await turns(2)
+        published += rig.publish(frames(2))
+        rig.end()
+        viewer.read()
+        assert (viewer.sent, viewer.ended) == (published, ["unpublished"])
 
     with_rig(test)
 
