@@ -175,7 +175,7 @@ def test_options_do_not_show_keys_and_tokens_when_printed() -> None:
 
 
 def test_what_holds_a_secret_is_marked_so() -> None:
-    assert {flag.name for flag in SERVE_FLAGS if flag.is_secret} == {"relay-to", "api-token"}
+    assert {flag.name for flag in SERVE_FLAGS if flag.is_secret} == {"relay-to", "origin", "api-token"}
 
 
 def test_help_explains_the_flags_of_destinations(capsys: pytest.CaptureFixture[str]) -> None:
