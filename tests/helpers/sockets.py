@@ -88,3 +88,10 @@ def open_descriptors() -> set[str]:
 
 def descriptor_of(sock: socket.socket) -> str:
     return os.readlink(f"/proc/self/fd/{sock.fileno()}")
+
+
+def free_port() -> int:
+    """A port nobody listens on now: what a refused connection needs."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])

@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.helpers.sockets import free_port
 from tests.integration.harness import Stage
 
 Result = TypeVar("Result")
@@ -105,13 +106,6 @@ class Bridge:
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
-
-
-def free_port() -> int:
-    """A port nobody listens on now: what a refused connection needs."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def rtmp_module() -> Path | None:

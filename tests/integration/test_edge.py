@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from headrace.protocol.client import Refused, Role
+from tests.helpers.sockets import free_port
 from tests.integration.clips import ClipLibrary
-from tests.integration.far_ends import MutePort, free_port
+from tests.integration.far_ends import MutePort
 from tests.integration.harness import PATIENT, SECRET, ServerProcess, Stage
 from tests.integration.packets import assert_from_first_keyframe, assert_monotonic, packets_of
 from tests.integration.raw_client import RawClient

@@ -17,8 +17,8 @@ from headrace.pipeline.sources.flv.options import FlvOptions
 from headrace.pipeline.sources.flv.schema import TAG_SCHEMA
 from headrace.pipeline.sources.flv.source import FlvReader
 from tests.helpers.event_contract import assert_keeps_the_contract
+from tests.helpers.sockets import free_port
 from tests.integration.clips import Clip, ClipLibrary
-from tests.integration.far_ends import free_port
 from tests.integration.flv_tags import VIDEO, FlvTag, read_tags
 from tests.integration.harness import PATIENT, SECRET, ServerProcess, Stage
 from tests.integration.packets import assert_from_first_keyframe, packets_of

@@ -15,9 +15,9 @@ from typing import Any
 import av
 import pytest
 
+from tests.helpers.sockets import free_port
 from tests.integration.child import Child
 from tests.integration.clips import FFMPEG, ClipLibrary
-from tests.integration.far_ends import free_port
 from tests.integration.harness import PATIENT, ServerProcess, Stage
 from tests.pipeline.jobs.logs_on_disk import all_tables, read
 

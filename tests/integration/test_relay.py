@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import trustme
 
+from tests.helpers.sockets import free_port
 from tests.integration.clips import ClipLibrary
-from tests.integration.far_ends import NGINX, Bridge, MutePort, free_port, rtmp_module, start_nginx
+from tests.integration.far_ends import NGINX, Bridge, MutePort, rtmp_module, start_nginx
 from tests.integration.flv_tags import read_tags
 from tests.integration.harness import PATIENT, ServerProcess, Stage
 from tests.integration.packets import (

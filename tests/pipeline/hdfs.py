@@ -15,8 +15,8 @@ from pyarrow.fs import FileSystem
 
 from headrace.pipeline.filesystems import connect
 from headrace.pipeline.java import find_java, user_cache_dir
+from tests.helpers.sockets import free_port
 from tests.helpers.waiting import eventually
-from tests.integration.far_ends import free_port
 
 _JARS = Path(pyspark.__file__).parent / "jars"
 _SERVERS = "org.apache.hadoop.hdfs.server"

@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from pyarrow.fs import S3FileSystem
 
+from tests.helpers.sockets import free_port
 from tests.helpers.waiting import eventually
-from tests.integration.far_ends import free_port
 
 KEY, SECRET = "access-key", "the-secret-of-the-bucket"
 
