@@ -17,9 +17,10 @@ from headrace.stream.registry import Stream
 from headrace.telemetry.metrics import ServerMetrics
 
 # After a flush the next one waits for so many times as long as that took, at most `merge_s`: then what comes meanwhile
-# is joined. A send costs about 8 us however small it is. Below a millisecond, with few players, nothing waits.
+# is joined. A send costs about 8 us however small it is. After a short flush, with a hundred players or so, nothing
+# waits.
 _PAUSE_FACTOR = 20
-_LEAST_PAUSE_S = 0.001
+_SHORT_FLUSH_S = 0.0015
 # Bytes joined for one send. A blocked player keeps a reference to its batch: this bounds what it holds.
 BATCH_BYTES = 256 << 10
 
@@ -226,8 +227,8 @@ class Fanout:
             self._metrics.messages_relayed += count * served
             self._metrics.bytes_relayed += size * served
         ended_s = self._loop.time()
-        pause_s = min((ended_s - began_s) * _PAUSE_FACTOR, self._merge_s)
-        self._next_flush_s = ended_s + pause_s if pause_s >= _LEAST_PAUSE_S else 0.0
+        took_s = ended_s - began_s
+        self._next_flush_s = ended_s + min(took_s * _PAUSE_FACTOR, self._merge_s) if took_s > _SHORT_FLUSH_S else 0.0
 
     def _join(self, start: int) -> tuple[bytes, int]:
         """The bytes of the messages from `start` on, about `BATCH_BYTES` at most, and where they stop."""
