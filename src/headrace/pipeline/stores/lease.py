@@ -88,7 +88,7 @@ class Lease:
                 silent = f", not heard of for {silent_s} s" if silent_s > 2 * _RENEWED_EVERY_S else ""
                 raise PipelineError("LAKE_BUSY", path=self._flags.address, holder=f"{other.holder}{silent}")
             # Somebody asks in the same moment. The one who waits less has it.
-            self._wait(random.uniform(0.1, 1.0) * (attempt + 1))  # noqa: S311
+            self._wait(random.uniform(0.1, 1.0) * (attempt + 1))  # noqa: S311 spreads load only
 
     def _ask(self) -> _Other | None:
         """None if it is ours."""
