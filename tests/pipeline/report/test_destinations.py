@@ -76,10 +76,17 @@ def test_switched_off_is_no_outage() -> None:
 
 
 def test_what_was_missed_is_the_sum_over_its_feeds() -> None:
-    proofs = [audit("far", 10, {"lag": 3}, feed="f1"), audit("far", 10, {"lag": 1, "evicted": 5}, feed="f2")]
+    compared = {"far_candidates": 1, "far_missing": 0, "near_frames": 20, "far_node": "n2", "far_stream": "yt/x"}
+    proofs = [
+        audit("far", 10, {"lag": 3}, feed="f1"),
+        audit("far", 10, {"lag": 1, "evicted": 5}, feed="f2", **compared),
+    ]
     one = built([], proofs)
     assert (one.missed, one.missed_by_reason) == (9, {"evicted": 5, "lag": 4})
-    assert {proof.far_end for proof in one.audits} == {"not compared: it was attached several times"}
+    assert [proof.far_end for proof in one.audits] == [
+        "compared below, together with the last time that it was attached",
+        "compared with the recording of yt/x on n2: all 20 frames arrived, none changed",
+    ]
 
 
 def test_without_a_proof_its_samples_tell_what_was_dropped() -> None:
@@ -104,6 +111,10 @@ def test_without_a_proof_its_samples_tell_what_was_dropped() -> None:
         (
             {"far_candidates": 1, "far_missing": 12, "far_unexplained": 2, "far_corrupted": 1, "near_frames": 9},
             "compared with the recording of yt/x on n2: of 9 frames 12 missing (2 of them unexplained) and 1 corrupted",
+        ),
+        (
+            {"far_candidates": 1, "far_missing": 0, "far_misheaded": 3, "near_frames": 9},
+            "compared with the recording of yt/x on n2: of 9 frames 3 behind another sequence header",
         ),
     ],
 )

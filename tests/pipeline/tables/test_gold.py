@@ -19,6 +19,7 @@ from headrace.pipeline.tables import (
 from tests.pipeline.tables.rows import (
     DESTINATION,
     PATH,
+    STREAM_ID,
     at,
     dicts,
     event,
@@ -246,6 +247,67 @@ def test_the_audit_compares_frames_with_the_far_ends_recording(spark: SparkSessi
         relay_audit.build(frame_of(spark, two), stream_tags).where("node = 'n1'"), "far_candidates", "far_node"
     )
     assert rows == [{"far_candidates": 2, "far_node": None}] * 2
+
+
+def test_a_destination_that_was_attached_twice_is_compared_over_both_times(spark: SparkSession) -> None:
+    """Twelve frames; the first time 2 to 4 are sent, the second 4 again and 7 to 10; 9 is lost and nobody knows how."""
+    near = [tag(n, 40 * n, payload_digest=n) for n in range(12)]
+    sent = (2, 3, 4, 4, 7, 8, 10)
+    far = [tag(100 + place, 40 * n, payload_digest=n, path=FAR_PATH) for place, n in enumerate(sent)]
+
+    def told(start: int, stop: int, feed: str, seq: int, reason: str | None = None) -> dict[str, Any]:
+        return delivery(start, stop, seq, reason, feed=f"{STREAM_ID}/{feed}")
+
+    events = [
+        opened(),
+        opened(2, node="n2", stream="live/key", stream_id="n2.b.1", path=FAR_PATH),
+        state("connected", 0, 5, feed=f"{STREAM_ID}/9"),
+        told(2, 5, "9", 6),
+        state("disconnected", 7, 7, feed=f"{STREAM_ID}/9"),
+        state("connected", 8, 8, feed=f"{STREAM_ID}/10"),
+        told(4, 5, "10", 9),
+        told(5, 7, "10", 10, "lag"),
+        told(7, 11, "10", 11),
+        state("disconnected", 12, 12, feed=f"{STREAM_ID}/10"),
+        event("stream_ended", 13, 13, reason="unpublished", position=12),
+    ]
+    rows = relay_audit.build(frame_of(spark, events), stream_tags_of(spark, near + far, events))
+    newest, first = sorted(dicts(rows.where("node = 'n1'")), key=lambda row: row["feed"])
+    assert (first["delivered"], first["far_candidates"], first["far_unexplained"]) == (3, None, None)
+    assert (newest["delivered"], newest["far_candidates"], newest["near_frames"], newest["far_frames"]) == (5, 1, 12, 7)
+    # Missing are 0, 1 (before), 5, 6 (lag), 9 (why?) and 11 (after).
+    assert (newest["far_missing"], newest["far_duplicated"], newest["far_unexplained"]) == (6, 1, 1)
+
+
+def test_frames_that_arrived_behind_another_sequence_header_are_told(spark: SparkSession) -> None:
+    """The encoder changes its header before frame 6. The far end's second file, after a reconnect, has the old one."""
+
+    def header(offset: int, digest: int, path: str) -> dict[str, Any]:
+        return tag(offset, 0, is_config=True, is_frame=False, payload_digest=digest, path=path)
+
+    def frames(numbers: range, path: str, **fields: Any) -> list[dict[str, Any]]:
+        return [tag(100 + 10 * n, 40 * n, payload_digest=n, path=path, **fields) for n in numbers]
+
+    second = "/far/live_key_20270115_080001.flv"
+    sound = {"kind": "audio", "codec": "mp3", "size_bytes": 400}  # has no header anywhere, and needs none
+    tags = [
+        *[header(1, 777, PATH), *frames(range(6), PATH), header(155, 888, PATH), *frames(range(6, 10), PATH)],
+        *[header(1, 777, FAR_PATH), *frames(range(4), FAR_PATH)],
+        *[header(1, 777, second), *frames(range(4, 10), second)],
+        *frames(range(20, 23), PATH, **sound),
+        *frames(range(20, 23), second, **sound),
+    ]
+    there = {"node": "n2", "stream": "live/key", "stream_id": "n2.b.1"}
+    events = [
+        opened(),
+        opened(2, **there, path=FAR_PATH),
+        opened(3, **there, path=second),
+        *publish(),
+        state("connected", 0, 5),
+        delivery(0, 1000, 6),
+    ]
+    (row,) = dicts(relay_audit.build(frame_of(spark, events), stream_tags_of(spark, tags, events)).where("node = 'n1'"))
+    assert (row["near_frames"], row["far_frames"], row["far_missing"], row["far_misheaded"]) == (13, 13, 0, 4)
 
 
 def test_incidents_follow_from_a_stall_to_the_destination_and_the_audience(spark: SparkSession) -> None:

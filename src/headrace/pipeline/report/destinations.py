@@ -43,6 +43,7 @@ _FAR = (
     "far_reordered",
     "far_corrupted",
     "far_unknown",
+    "far_misheaded",
     "far_unexplained",
 )
 _COUNTS = (
@@ -79,8 +80,8 @@ def build_destinations(
 
 def build_audits(rows: Sequence[Row]) -> tuple[Audit, ...]:
     ordered = sorted(rows, key=lambda row: (str(row["reader"]), str(row["name"]), str(row["feed"])))
-    feeds = Counter((row["reader"], row["name"]) for row in rows)
-    return tuple(_audit(row, feeds[row["reader"], row["name"]]) for row in ordered)
+    compared = {row["name"] for row in rows if row["far_candidates"] is not None}
+    return tuple(_audit(row, row["name"] in compared) for row in ordered)
 
 
 def _proofs_of(name: str, proofs: Sequence[Audit]) -> tuple[Audit, ...]:
@@ -194,7 +195,7 @@ def _length(span: Span) -> timedelta:
     return span.ended_at - span.started_at
 
 
-def _audit(row: Row, feeds: int) -> Audit:
+def _audit(row: Row, has_comparison: bool) -> Audit:
     numbers: dict[str, Any] = {name: row[name] or 0 for name in _COUNTS}
     told = sum(numbers[name] for name in _COUNTS if name not in ("ingested", "overlap_messages"))
     reasons = Counter(row["skipped_by_reason"] or {})
@@ -206,18 +207,18 @@ def _audit(row: Row, feeds: int) -> Audit:
         skipped_by_reason=dict(reasons.most_common(MAX_REASONS)),
         is_accounted=bool(row["is_accounted"]),
         adds_up=numbers["ingested"] == told - numbers["overlap_messages"],
-        far_end=_far_end_words(row, feeds),
+        far_end=_far_end_words(row, has_comparison),
         **numbers,
         **{name: row[name] for name in _FAR},
     )
 
 
-def _far_end_words(row: Row, feeds: int) -> str:
+def _far_end_words(row: Row, has_comparison: bool) -> str:
     if row["reader"] != "destination":
         return "this node's own files"
     if row["far_candidates"] is None:
-        if feeds > 1:
-            return "not compared: it was attached several times"
+        if has_comparison:
+            return "compared below, together with the last time that it was attached"
         return "not compared: no recording in this lake matches it"
     if row["far_missing"] is None:
         return f"not compared: {words.counted(row['far_candidates'], 'stream')} in this lake could be it"
@@ -233,5 +234,7 @@ def _comparison(row: Row) -> str:
         faults.append(f"{words.count(row['far_missing'])} missing ({known})")
     others = ("corrupted", "duplicated", "reordered", "unknown")
     faults += [f"{words.count(row[f'far_{name}'])} {name}" for name in others if row[f"far_{name}"]]
+    if row["far_misheaded"]:
+        faults.append(f"{words.count(row['far_misheaded'])} behind another sequence header")
     frames = words.counted(row["near_frames"] or 0, "frame")
     return f"of {frames} {words.listed(faults)}" if faults else f"all {frames} arrived, none changed"

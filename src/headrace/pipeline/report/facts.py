@@ -160,6 +160,7 @@ class Audit:
     far_reordered: int | None
     far_corrupted: int | None
     far_unknown: int | None
+    far_misheaded: int | None
     far_unexplained: int | None
     far_end: str  # in words
 

@@ -6,8 +6,9 @@ meant (two destinations with the same app, a chain of relays), nothing is claime
 there are. Other recordings of that name, of broadcasts before and after, are none of ours.
 
 A frame is the same if its kind, timestamp, size and digest are, and it is the n-th such of its stream: digests alone
-repeat. A far end that rebased its timestamps is therefore not found. Sequence headers and metadata are left out: they
-are sent again at every reconnect.
+repeat. A far end that rebased its timestamps is therefore not found. Sequence headers come again at every reconnect
+and cannot be counted like frames: instead each frame that arrived is asked which one it stands behind, in its file, and
+that must be the one that it stands behind in ours. Metadata is left out: every server writes its own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ COLUMNS = (
     ("far_reordered", LONG, "frames that it has behind a later one"),
     ("far_corrupted", LONG, "frames of the same kind and timestamp but with other bytes"),
     ("far_unknown", LONG, "frames that are not from us"),
+    ("far_misheaded", LONG, "frames that arrived, but behind another sequence header than ours or behind none"),
 )
 
 _NEAR = ["node", "stream_id"]
@@ -41,7 +43,7 @@ _AROUND_MS = 10_000  # how far apart the clocks of two nodes may be. The same fi
 
 def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
     """A row per destination that has a candidate: node, stream_id, name, and COLUMNS."""
-    frames = timeline.frames_of(stream_tags)
+    frames = timeline.frames_of(_with_header(stream_tags))
     near = frames.join(_relayed(events), on=_NEAR, how="left_semi")
     far = frames.withColumns({"far_node": F.col("node"), "far_stream": F.col("stream"), "far_id": F.col("stream_id")})
     files = _files(near.join(_lives(events), on=_NEAR, how="inner"), far)
@@ -54,6 +56,13 @@ def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
         .agg(F.max("far_candidates").alias("far_candidates"))
         .join(alone.join(compared, on=_PAIR, how="inner"), on=[*_NEAR, "name"], how="left")
     )
+
+
+def _with_header(stream_tags: DataFrame) -> DataFrame:
+    """The digest of the sequence header that each tag stands behind. A file is whole: it begins with its headers."""
+    until_here = Window.partitionBy("path", "kind").orderBy("byte_offset")
+    header = F.last(F.when(F.col("is_config"), F.col("payload_digest")), ignorenulls=True).over(until_here)
+    return stream_tags.withColumn("header", header)
 
 
 def _relayed(events: DataFrame) -> DataFrame:
@@ -103,10 +112,16 @@ def _compare(near: DataFrame, far: DataFrame, pairs: DataFrame, files: DataFrame
     same = Window.partitionBy(*_PAIR, *_SAME).orderBy("opened_ms", "path", "byte_offset")
     columns = [*_PAIR, *_SAME]
     ours = near.join(pairs, on=_NEAR, how="inner").select(
-        *columns, F.row_number().over(same).alias("nth"), F.row_number().over(near_order).alias("near_rank")
+        *columns,
+        F.row_number().over(same).alias("nth"),
+        F.row_number().over(near_order).alias("near_rank"),
+        F.col("header").alias("near_header"),
     )
     theirs = far.join(files, on=[*_FAR, "path"], how="inner").select(
-        *columns, F.row_number().over(same).alias("nth"), F.row_number().over(near_order).alias("far_rank")
+        *columns,
+        F.row_number().over(same).alias("nth"),
+        F.row_number().over(near_order).alias("far_rank"),
+        F.col("header").alias("far_header"),
     )
     both = ours.join(theirs, on=[*columns, "nth"], how="full")
     far_order = Window.partitionBy(*_PAIR).orderBy(F.col("far_rank").asc_nulls_last())
@@ -132,5 +147,8 @@ def _compare(near: DataFrame, far: DataFrame, pairs: DataFrame, files: DataFrame
         F.count_if("is_reordered").alias("far_reordered"),
         F.count_if(is_corrupted).alias("far_corrupted"),
         F.count_if(only_far & ~F.col("is_known")).alias("far_strange"),
+        F.count_if(~only_near & ~only_far & ~F.col("near_header").eqNullSafe(F.col("far_header"))).alias(
+            "far_misheaded"
+        ),
     )
     return rows.withColumn("far_unknown", F.greatest(F.col("far_strange") - F.col("far_corrupted"), F.lit(0)))

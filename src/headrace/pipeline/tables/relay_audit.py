@@ -2,12 +2,13 @@
 
 Every message that was taken in is delivered, skipped with a reason, from before the reader was there, or still on its
 way; what is left over is a hole. Where the far end's recording is in the lake too, its frames are compared with ours
-one by one: see `far_end`.
+one by one: see `far_end`. A destination that was taken away and added again has a row for each time, a feed; its far
+end got a part from each, so the comparison is of all of them together and stands in the row of the newest.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from headrace.pipeline.schema import BOOLEAN, COUNTS, LONG, STRING, select_as, table
@@ -35,7 +36,7 @@ SCHEMA = table(
     ("overlap_messages", LONG, "messages told of twice"),
     ("is_accounted", BOOLEAN, "no hole, no overlap, and nothing pending at the end"),
     *far_end.COLUMNS,
-    ("far_unexplained", LONG, "far_missing beyond what was skipped or from before the start"),
+    ("far_unexplained", LONG, "far_missing beyond what was skipped, on its way, or went by while no feed was there"),
 )
 
 _STREAM = ["node", "stream_id"]
@@ -49,15 +50,12 @@ def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
     ingest = events.where(F.col("type").isin(*_INGEST)).groupBy(*_STREAM)
     ingested = ingest.agg(F.max("position").alias("told"), F.max(F.col("type") == "stream_ended").alias("is_final"))
     readers = _readers(events)
-    # A destination that was taken away and added again has several rows, and one far end that got a part from each.
-    single = readers.groupBy(*_NAME).agg(F.count(F.lit(1)).alias("feeds")).where("feeds = 1").drop("feeds")
-    far = far_end.build(events, stream_tags).withColumn("reader", F.lit("destination"))
-    far = far.join(single, on=_NAME, how="left_semi")
+    far = far_end.build(events, stream_tags).withColumns({"reader": F.lit("destination"), "is_newest": F.lit(True)})
     rows = (
         readers.join(_ranges(events), on=_KEYS, how="left")
         .join(ingested, on=_STREAM, how="left")
         .join(_taken_away(events), on=_KEYS, how="left")
-        .join(far, on=_NAME, how="left")
+        .join(far, on=[*_NAME, "is_newest"], how="left")
     )
     zeros = ("before_start", "reached", "delivered", "hole_messages", "holes", "overlaps", "overlap_messages")
     rows = rows.withColumns({name: F.coalesce(name, F.lit(0)) for name in zeros})
@@ -79,21 +77,29 @@ def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
     rows = rows.withColumns(
         {
             "is_accounted": is_whole & (~F.col("is_final") | (F.col("pending") == 0)),
-            "far_unexplained": F.greatest(
-                F.col("far_missing") - F.col("skipped") - F.col("before_start"), F.when(F.col("far_missing") >= 0, 0)
-            ),
+            "far_unexplained": F.greatest(F.col("far_missing") - _undelivered(), F.when(F.col("far_missing") >= 0, 0)),
         }
     )
     return select_as(rows, SCHEMA)
 
 
+def _undelivered() -> Column:
+    """Messages that no feed of a destination claims to have delivered, and it is known why."""
+    of_name = Window.partitionBy(*_NAME)
+    earlier = of_name.orderBy("before_start", "reached", "feed").rowsBetween(Window.unboundedPreceding, -1)
+    nobody_there = F.greatest(F.col("before_start") - F.coalesce(F.max("reached").over(earlier), F.lit(0)), F.lit(0))
+    return F.sum(F.col("skipped") + nobody_there).over(of_name) + F.col("ingested") - F.max("reached").over(of_name)
+
+
 def _readers(events: DataFrame) -> DataFrame:
     """Those that proved something, and destinations that never came so far."""
-    proving = events.where("type = 'delivery'").select(*_KEYS, "stream")
+    proving = events.where("type = 'delivery'").select(*_KEYS, "stream", "seq")
     trying = events.where("type = 'destination_state'").select(
-        *_STREAM, F.lit("destination").alias("reader"), F.col("destination").alias("name"), "feed", "stream"
+        *_STREAM, F.lit("destination").alias("reader"), F.col("destination").alias("name"), "feed", "stream", "seq"
     )
-    return proving.unionByName(trying).distinct()
+    readers = proving.unionByName(trying).groupBy(*_KEYS, "stream").agg(F.max("seq").alias("newest"))
+    is_newest = F.col("newest") == F.max("newest").over(Window.partitionBy(*_NAME))
+    return readers.withColumn("is_newest", is_newest).drop("newest")
 
 
 def _taken_away(events: DataFrame) -> DataFrame:

@@ -1,7 +1,8 @@
-"""The source on an object store: pyarrow's S3 client against a server that speaks S3 on loopback."""
+"""The source on object stores: pyarrow's clients against servers that speak S3 and Google's protocol on loopback."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,23 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.pipeline.flv_files import HEADER, recording
-from tests.pipeline.object_store import Bucket, ObjectServer
+from tests.pipeline.object_store import Bucket, GoogleBucket, ObjectServer, start_object_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 TAGS = recording(40)
 
 
-@pytest.fixture
-def bucket(object_store: ObjectServer) -> Bucket:
-    return object_store.bucket()
+@pytest.fixture(scope="module")
+def google_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    with start_object_store(tmp_path_factory.mktemp("google"), GoogleBucket) as running:
+        yield running
+
+
+@pytest.fixture(params=["object_store", "google_store"])
+def bucket(request: pytest.FixtureRequest) -> Bucket:
+    store: ObjectServer = request.getfixturevalue(request.param)
+    return store.bucket()
 
 
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
@@ -40,7 +48,7 @@ def test_files_in_a_bucket_give_the_rows_that_they_give_on_a_disk(
     there = spark.read.format("flv").load(bucket.address("rec"))
     assert rows_of(there) == here
     paths = {row.path for row in there.select("path").distinct().collect()}
-    assert paths == {f"s3://{bucket.name}/rec/{name}" for name in files}, "no key in a table"
+    assert paths == {f"{bucket.scheme}://{bucket.name}/rec/{name}" for name in files}, "no key in a table"
     assert rows_of(spark.read.format("flv").option("maxSplitBytes", "300").load(bucket.address("rec"))) == here
 
 
@@ -61,7 +69,7 @@ def test_a_cut_file_in_a_bucket_is_a_problem_and_new_files_are_followed(
     bucket.put("rec/live_c_20270115_080000.flv", (HEADER + b"".join(TAGS))[:-5])
     (problem,) = spark.read.format("flv").option("rows", "problems").load(bucket.address("rec")).collect()
     assert (problem.file, problem.expected) == (
-        f"s3://{bucket.name}/rec/live_c_20270115_080000.flv",
+        f"{bucket.scheme}://{bucket.name}/rec/live_c_20270115_080000.flv",
         "a whole tag of 39",
     )
     assert len(follow()) == len(TAGS) - 1

@@ -22,7 +22,8 @@ from headrace.pipeline.sources.flv.files import FileBytes, RemoteFile, open_loca
 DEFAULT_GLOB = "*.flv"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _MAGIC = re.compile(r"[*?[]")
-_SECRET = re.compile(r"^[^/@]*:[^/@]*@")  # user:password@, but not the container@ of Azure or the user@ of HDFS
+# user:password@, and how pyarrow says "without any"; but not the container@ of Azure or the user@ of HDFS.
+_SECRET = re.compile(r"^(?:[^/@]*:[^/@]*|anonymous)@")
 
 
 class FoundFile(NamedTuple):
