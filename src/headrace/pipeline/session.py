@@ -48,6 +48,9 @@ _CONF = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Else every column that a plan is made of costs several calls to the JVM, to say in which line it was written.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Files are listed here. Else a batch of a thousand event files is listed by a job of a thousand tasks, which takes
+    # fifty times as long as to read them.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
     # Without it a source that takes filters is refused altogether.
     "spark.sql.python.filterPushdown.enabled": "true",
 }
