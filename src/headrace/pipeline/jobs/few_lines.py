@@ -29,7 +29,6 @@ class FewLines:
         self._lake = lake
         self._slot = Slot(quick_session(spark), lake.working_directory("slots"), f"lines-{uuid.uuid4().hex}", _LINES)
         self._plan = Plan(events.build(event_source.good(event_source.parse(self._slot.frame))))
-        self._spans: dict[str, tuple[int, int]] = {}  # from when to when the events of each part are
 
     def take_in(self, spark: SparkSession, lake: Lake, part: str, lines: DataFrame) -> Taken:
         few = lines.limit(MAX_LINES + 1).toArrow()
@@ -49,11 +48,7 @@ class FewLines:
 
     def _known(self, start_ms: int, stop_ms: int) -> set[tuple[str, str, int]]:
         """The keys in parts of that time: a copy of an event has its time too."""
-        parts = self._lake.parts("events")
-        for part in parts:
-            if part not in self._spans:
-                self._spans[part] = self._lake.event_span(part) or (0, 0)
-        near = [part for part in parts if self._spans[part][0] <= stop_ms and start_ms <= self._spans[part][1]]
+        near = self._lake.parts_between(start_ms, stop_ms)
         found: set[tuple[str, str, int]] = set()
         if near:
             for batch in self._lake.dataset("events", near).to_batches(columns=list(events.KEY)):

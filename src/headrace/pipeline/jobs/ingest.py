@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from headrace.pipeline.jobs.copies import has_copies
 from headrace.pipeline.jobs.lake import Lake
+from headrace.pipeline.schema import select_as
 from headrace.pipeline.session import is_in_process
 from headrace.pipeline.sources import events as event_source
 from headrace.pipeline.tables import events, problems, tags
@@ -27,23 +29,26 @@ class Taken(NamedTuple):
 
 def take_in_lines(spark: SparkSession, lake: Lake, part: str, lines: DataFrame) -> Taken:
     """Lines of the event log. Problems first: the part of events says that the batch is done."""
-    parsed = event_source.parse(lines).persist()
-    try:
-        span = parsed.agg(
-            F.min("event.time_ms").alias("start"), F.max("event.time_ms").alias("stop"), F.count("found").alias("bad")
-        ).collect()[0]
-        found = 0
-        if span.bad:
-            bad = problems.build_from_events(event_source.bad(parsed))
-            found = _add_new(spark, lake, "problems", part, bad, problems.KEY)
-        rows = events.build(event_source.good(parsed))
-        if lake.parts("events") and span.start is not None:
-            # A copy of an event has its time too, so only those of the same time need to be looked through.
-            known = lake.read(spark, "events").where(F.col("time_ms").between(span.start, span.stop))
+    if lake.has_part("events", part):
+        return Taken(0, 0)  # from before a crash
+    counted = Observation()
+    parsed = event_source.parse(lines).observe(counted, F.count("found").alias("bad"))
+    rows = select_as(event_source.good(parsed), events.SCHEMA)
+    with lake.staged("events", _in_few_files(spark, rows)) as staged:
+        found = _take_in_bad_lines(spark, lake, part, lines) if counted.get.get("bad") else 0
+        span = staged.event_span()
+        if span is not None and has_copies(lake, staged):
+            rows = events.build(event_source.good(event_source.parse(lines)))
+            known = lake.read(spark, "events", lake.parts_between(*span))
             rows = _without(rows, known, events.KEY)
-        return Taken(lake.add_part("events", part, _in_few_files(spark, rows)), found)
-    finally:
-        parsed.unpersist()
+            return Taken(lake.add_part("events", part, _in_few_files(spark, rows)), found)
+        staged.become(part)
+        return Taken(staged.rows, found)
+
+
+def _take_in_bad_lines(spark: SparkSession, lake: Lake, part: str, lines: DataFrame) -> int:
+    bad = problems.build_from_events(event_source.bad(event_source.parse(lines)))
+    return _add_new(spark, lake, "problems", part, bad, problems.KEY)
 
 
 def take_in_tags(spark: SparkSession, lake: Lake, part: str, rows: DataFrame, own_prefix: str | None = None) -> Taken:

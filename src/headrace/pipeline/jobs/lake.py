@@ -58,6 +58,29 @@ def _file_column() -> Column:
     return F.concat(F.substring(F.sha2(identity, 256), 1, 12), F.lit("-"), F.substring(shown, 1, 100))
 
 
+class Staged:
+    """Rows of a table that are in the lake but no part of it yet."""
+
+    def __init__(self, lake: Lake, table: str, written: str, files: list[str]) -> None:
+        self._lake = lake
+        self._table = table
+        self._written = written
+        self._files = files
+        # The files tell without another run over the rows.
+        self.rows: int = sum(lake.store.metadata(file).num_rows for file in files)
+
+    def event_span(self) -> tuple[int, int] | None:
+        """The times of the first and the last event."""
+        return self._lake._event_span(self._files) if self.rows else None
+
+    def dataset(self) -> ds.Dataset:
+        return self._lake.store.dataset(self._files, self._lake.arrow_schema(self._table))
+
+    def become(self, part: str) -> None:
+        if self.rows:
+            self._lake.store.move_part(self._written, table_directory(self._table), part)
+
+
 class Lake:
     """One lake, opened by one job. See `open_lake`."""
 
@@ -68,6 +91,7 @@ class Lake:
         self._notes: dict[str, set[str]] = {}
         self._notes_lock = threading.Lock()
         self._settled: dict[str, int] | None = None
+        self._spans: dict[str, tuple[int, int] | None] = {}  # of parts of events
         self._replacing = {table: threading.Lock() for table in DERIVED}
 
     @property
@@ -127,13 +151,23 @@ class Lake:
 
     def event_span(self, part: str) -> tuple[int, int] | None:
         """The times of the first and the last event of a part."""
+        return self._event_span(self.store.part_files(table_directory("events"), part))
+
+    def _event_span(self, files: Iterable[str]) -> tuple[int, int] | None:
         spans = [
             column.statistics
-            for file in self.store.part_files(table_directory("events"), part)
+            for file in files
             for column in _columns(self.store.metadata(file))
             if column.path_in_schema == "time_ms"
         ]
         return (min(span.min for span in spans), max(span.max for span in spans)) if spans else None
+
+    def parts_between(self, start_ms: int, stop_ms: int) -> list[str]:
+        """Parts of events with some of that time."""
+        # A part never changes. Those that were merged into others are gone.
+        known = self._spans
+        self._spans = {part: known.get(part) or self.event_span(part) for part in self.parts("events")}
+        return [part for part, span in self._spans.items() if span and span[0] <= stop_ms and start_ms <= span[1]]
 
     # Bronze: parts ------------------------------------------------------------------------------------------------
 
@@ -161,14 +195,17 @@ class Lake:
             if rows.num_rows:
                 self.store.put_part(rows, directory, part)
             return len(rows)
+        with self.staged(table, rows) as staged:
+            staged.become(part)
+            return staged.rows
+
+    @contextmanager
+    def staged(self, table: str, rows: DataFrame) -> Iterator[Staged]:
+        """Rows as Spark has written them: to be looked through before they become a part, or are thrown away."""
         with self.store.temporary() as written:
             rows.write.parquet(self.store.spark_path(written))
-            # The files tell without another run over the rows.
             names = [entry.name for entry in self.store.entries(written) if entry.name.endswith(".parquet")]
-            count: int = sum(self.store.metadata(f"{written}/{name}").num_rows for name in names)
-            if count:
-                self.store.move_part(written, directory, part)
-        return count
+            yield Staged(self, table, written, [f"{written}/{name}" for name in names])
 
     # Silver and gold: a file for each stream ----------------------------------------------------------------------
 
