@@ -1,30 +1,20 @@
 """One connection to an origin, from the first packet to the last: dialled, handshaken, playing.
 
-Owns the client's command flow over one link. When to connect, and what an end means, is the pull's.
+When to connect, and what an end means, is the pull's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import Callable
 
 from headrace.edge.origin import Upstream
-from headrace.errors import PeerError
-from headrace.net.dial import link_for
 from headrace.protocol import client, messages
-from headrace.protocol.client import ClientConnection, ClientState, Role
-from headrace.protocol.handshake import NONCE_BYTES
+from headrace.protocol.client import Role
 from headrace.protocol.messages import Message
-from headrace.relay.failure import (
-    MAX_SAID_CHARACTERS,
-    ErrorClass,
-    RelayError,
-    of_lost_connection,
-    of_os_error,
-    of_refusal,
-)
+from headrace.relay.client_session import ClientSession, connected
+from headrace.relay.failure import ErrorClass, RelayError
 from headrace.relay.target import Target
 from headrace.server.route import PATH, STREAM, VIA, decode_ids, encode_ids
 
@@ -37,7 +27,7 @@ SILENT_S = 10.0
 _SERVER_DATA = (b"\x02\x00\x11|RtmpSampleAccess", b"\x02\x00\x08onStatus")
 
 
-class PullSession:
+class PullSession(ClientSession):
     """Plays one stream of one origin over one connection."""
 
     def __init__(
@@ -48,44 +38,11 @@ class PullSession:
         via: tuple[str, ...],
         on_message: Callable[[PullSession, Message, float], None],
     ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._target = target
-        self._name = name
         self._on_message = on_message
-        self._protocol = ClientConnection(
-            role=Role.PLAY,
-            app=target.app,
-            tc_url=target.tc_url,
-            name=name,
-            nonce=os.urandom(NONCE_BYTES),
-            epoch_ms=int(self._loop.time() * 1000),
-            connect_more={VIA: encode_ids(via)},
-        )
         self.path: tuple[str, ...] = ()  # through which servers the stream came, as far as the origin says
         self.stream_id: str | None = None  # of the stream, as another worker of this server calls it
-        self.last_received_s = self._pinged_s = self._loop.time()
-        # Done when the connection is over: None if the stream ended or we left, else the reason.
-        self.ended: asyncio.Future[RelayError | None] = self._loop.create_future()
-        self._error: RelayError | None = None
-        self._is_finished = False
-        self.link = link_for(self._loop, sock, self)
-        self._flush()
-
-    @property
-    def is_handshaken(self) -> bool:
-        return self._protocol.state is not ClientState.HANDSHAKE
-
-    def finish(self) -> None:
-        """We want no more of it: say so, close."""
-        if not self._is_finished:
-            self._is_finished = True
-            self._protocol.finish()
-            self._flush()
-            self.link.close("finished", flush=True)
-
-    def fail(self, error: RelayError) -> None:
-        self._error = self._error or error
-        self.link.close(str(error))
+        self.last_received_s = self._pinged_s = asyncio.get_running_loop().time()
+        super().__init__(sock, Role.PLAY, target, name, connect_more={VIA: encode_ids(via)})
 
     def tick(self, now_s: float) -> None:
         """Once a second: is the origin still there."""
@@ -99,50 +56,31 @@ class PullSession:
     # The link's side ------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        now_s = self.last_received_s = self._loop.time()
-        try:
-            for event in self._protocol.receive_data(data):
-                if self._is_finished:
-                    return
-                if not isinstance(event, Message):
-                    self._handle(event)
-                elif event.type_id != messages.DATA or not event.payload.startswith(_SERVER_DATA):
-                    self._on_message(self, event, now_s)
-        except PeerError as error:
-            error_class = ErrorClass.RESET if self.is_handshaken else ErrorClass.HANDSHAKE
-            found = self._target.redact(str(error))[:MAX_SAID_CHARACTERS]
-            self.fail(RelayError(error_class, f"broke the protocol: {found}"))
-            return
-        self._flush()
+        self.last_received_s = self._loop.time()
+        super().data_received(data)
 
     def link_drained(self) -> None:
         pass  # nothing but commands and acknowledgements is sent
 
-    def link_lost(self, reason: str) -> None:
-        error = self._error
-        if error is None and not self._is_finished:
-            error = of_lost_connection(self._protocol.state, reason)
-        if not self.ended.done():
-            self.ended.set_result(error)
-
-    def _handle(self, event: client.ClientEvent) -> None:
+    def _handle(self, event: client.ClientEvent | Message) -> None:
         match event:
+            case _ if self._is_finished:
+                pass  # what was on its way when we left
+            case Message():
+                if event.type_id != messages.DATA or not event.payload.startswith(_SERVER_DATA):
+                    self._on_message(self, event, self.last_received_s)
             case client.Started(_, info):
                 self.path = decode_ids(info.get(PATH))
                 stream_id = info.get(STREAM)
                 self.stream_id = stream_id if isinstance(stream_id, str) else None
             case client.Refused():
-                self.fail(of_refusal(event, self._name, self._target.redact))
+                self._refuse(event)
             case client.Ended():
                 self._is_finished = True
-                if not self.ended.done():
-                    self.ended.set_result(None)  # now, and not when the origin has closed its side
+                self._end(None)  # now, and not when the origin has closed its side
                 self.link.close("the stream ended", flush=True)
             case _:
                 pass  # statuses on the way; an origin that asks us to reconnect serves us until it closes
-
-    def _flush(self) -> None:
-        self.link.write(self._protocol.data_to_send())
 
 
 async def open_session(
@@ -155,10 +93,5 @@ async def open_session(
     timeout_s: float,
 ) -> PullSession:
     """A session that has been begun; RelayError if there is no connection to be had."""
-    try:
-        sock = await upstream.dial(timeout_s)
-    except TimeoutError:
-        raise RelayError(ErrorClass.TIMEOUT, f"no connection within {timeout_s:g} s") from None
-    except OSError as error:
-        raise of_os_error(error) from None
+    sock = await connected(upstream.dial(timeout_s), timeout_s)
     return PullSession(sock, upstream.target(app), name, via, on_message)

@@ -18,6 +18,8 @@ from headrace.protocol.connection import DEFAULT_WINDOW_BYTES, Connection
 from headrace.protocol.handshake import ClientHandshake
 from headrace.protocol.messages import Message, MessageType, window_acknowledgement_size
 
+CHUNK_SIZE = 60_000  # of what we send: most frames are one chunk
+
 
 class Role(Enum):
     PUBLISH = "publish"
@@ -104,7 +106,7 @@ class ClientConnection(Connection):
         name: str,
         nonce: bytes,
         epoch_ms: int,
-        chunk_size: int = 60_000,
+        chunk_size: int = CHUNK_SIZE,
         digest: bool = False,
         flash_version: str = "FMLE/3.0 (compatible; Headrace)",
         connect_more: Mapping[str, Any] | None = None,

@@ -223,8 +223,9 @@ def test_a_lost_origin_that_stays_away_ends_the_stream_after_the_grace(loop_fact
             await eventually_async(lambda: stream.state is StreamState.ENDED, "the end")
             assert edge.pulls.snapshot()["active"] == 0
             visits = len(origin.visits)
-            await asyncio.sleep(0.2)
-            assert len(origin.visits) == visits, "it goes on asking for what nobody wants"
+            await asyncio.sleep(0.2)  # in which it would come eight times
+            # One may have been on its way when the stream ended.
+            assert len(origin.visits) <= visits + 1, "it goes on asking for what nobody wants"
 
     run(loop_factory, test)
 
