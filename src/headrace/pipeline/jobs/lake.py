@@ -106,6 +106,10 @@ class Lake:
         """Where Spark keeps what it knows of a stream: on the lake, so that neither outlives the other."""
         return self.store.spark_path(f"{_CHECKPOINTS}/{name}")
 
+    def drop_checkpoint(self, name: str) -> None:
+        """Of a stream that is over."""
+        self.store.delete_directory(f"{_CHECKPOINTS}/{name}")
+
     def query_id(self, name: str) -> str:
         """What Spark calls the stream that has this checkpoint."""
         return str(self._read_json(f"{_CHECKPOINTS}/{name}/metadata")["id"])

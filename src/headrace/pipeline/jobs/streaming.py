@@ -1,8 +1,9 @@
 """`headrace pipeline run`: Structured Streaming over the event log and the recordings.
 
-Each source is a query of its own whose batches become parts of bronze, named by the query and the batch: a batch that
-is done again after a crash finds its part there. The main thread builds the tables of events of the streams that have
-new parts, over and over; a thread beside it does so with the tables that it takes recordings for, which takes longer.
+Each source is a query of its own (an event log one for each hour, see `event_hours`) whose batches become parts of
+bronze, named by the query and the batch: a batch that is done again after a crash finds its part there. The main thread
+builds the tables of events of the streams that have new parts, over and over; a thread beside it does so with the
+tables that it takes recordings for, which takes longer.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.jobs.board import Board
 from headrace.pipeline.jobs.build import EventTables, RecordingTables
+from headrace.pipeline.jobs.event_hours import EventHours, Folder, Query
 from headrace.pipeline.jobs.few_lines import FewLines
 from headrace.pipeline.jobs.housekeeping import Housekeeping
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
@@ -52,11 +54,15 @@ class Feed:
     place: Path
     rows: DataFrame
     take_in: TakeIn
+    folder: Folder | None = None  # of an event log
+
+    @property
+    def name(self) -> str:
+        return _name_of(self.what, self.place)
 
     @property
     def checkpoint_name(self) -> str:
-        # Another directory is another source, and begins at its own beginning.
-        return f"{self.what}-{hashlib.sha256(str(self.place).encode()).hexdigest()[:8]}"
+        return f"{self.name}{self.folder.checkpoint if self.folder is not None else ''}"
 
 
 def run(
@@ -75,11 +81,14 @@ def run(
     """Until `stop` is set, or, once, until everything that is there is in the tables."""
     stop = stop or threading.Event()
     board = board or Board(lake.store, "run")
-    queries: list[FollowedQuery] = []
+    queries: list[Query] = []
+
+    def follow(feed: Feed, is_once: bool) -> FollowedQuery:
+        return FollowedQuery(feed, partial(_start, lake, feed, say, board, is_once=is_once), say, board)
+
     try:
-        for feed in _feeds(spark, lake, data_dirs, record_dirs):
-            board.watch(feed.checkpoint_name, feed.what, feed.place)
-            query = FollowedQuery(feed, partial(_start, lake, feed, say, board, is_once=is_once), say, board)
+        for begin in _sources(spark, lake, data_dirs, record_dirs, board, follow, is_once=is_once):
+            query = begin()
             queries.append(query)
             # One after the other: each starts a Python process, which on a busy machine must not take ten seconds.
             query.wait_begun(stop)
@@ -139,7 +148,7 @@ class FollowedQuery:
             self._failures = 0  # it has worked since
         self._failures += 1
         reason = _first_line(error)
-        self._board.failed(f"{self._feed.what}: {reason}", self._feed.checkpoint_name)
+        self._board.failed(f"{self._feed.what}: {reason}", self._feed.name)
         if self._failures > MAX_FAILURES:
             raise PipelineError("QUERY_FAILED", what=self._feed.what, reason=reason) from error
         self._say(f"{self._feed.what} failed, starting again: {reason}")
@@ -151,19 +160,45 @@ class FollowedQuery:
         self._query.stop()
 
 
-def _feeds(spark: SparkSession, lake: Lake, data_dirs: list[Path], record_dirs: list[Path]) -> list[Feed]:
-    feeds = []
+def _sources(
+    spark: SparkSession,
+    lake: Lake,
+    data_dirs: list[Path],
+    record_dirs: list[Path],
+    board: Board,
+    follow: Callable[[Feed, bool], FollowedQuery],
+    *,
+    is_once: bool,
+) -> Iterator[Callable[[], Query]]:
+    """Whatever there is to follow, to be begun one after the other."""
     for data_dir in data_dirs:
+        name = _name_of("events", data_dir)
+        board.watch(name, "events", data_dir)
+        log = data_dir / event_source.FOLDER
         # The server may start after us.
-        (data_dir / event_source.FOLDER).mkdir(parents=True, exist_ok=True)
+        log.mkdir(parents=True, exist_ok=True)
         take_in = FewLines(spark, lake).take_in if is_in_process(spark) else take_in_lines
-        feeds.append(Feed("events", data_dir, event_source.stream_lines(spark, data_dir), take_in))
+
+        def start(folder: Folder, is_all: bool, log: Path = log, take_in: TakeIn = take_in) -> Query:
+            lines = event_source.stream_lines(spark, log / folder.name)
+            return follow(Feed("events", log.parent, lines, take_in, folder), is_all)
+
+        yield partial(EventHours, log, lake, name, start, is_once=is_once)
     for record_dir in record_dirs:
         flv = spark.readStream.format("flv").options(**flv_options(spark))
-        feeds.append(Feed("tags", record_dir, flv.load(str(record_dir)), take_in_tags))
-        broken = flv.option("rows", "problems").load(str(record_dir))
-        feeds.append(Feed("problems", record_dir, broken, take_in_problems))
-    return feeds
+        tags = flv.load(str(record_dir))
+        broken = flv.option("rows", "problems").load(str(record_dir))  # from here on it reads those
+        for feed in (
+            Feed("tags", record_dir, tags, take_in_tags),
+            Feed("problems", record_dir, broken, take_in_problems),
+        ):
+            board.watch(feed.name, feed.what, feed.place)
+            yield partial(follow, feed, is_once)
+
+
+def _name_of(what: str, place: Path) -> str:
+    # Another directory is another source, and begins at its own beginning.
+    return f"{what}-{hashlib.sha256(str(place).encode()).hexdigest()[:8]}"
 
 
 def _start(lake: Lake, feed: Feed, say: Say, board: Board, *, is_once: bool) -> StreamingQuery:
@@ -180,7 +215,7 @@ def _start(lake: Lake, feed: Feed, say: Say, board: Board, *, is_once: bool) -> 
             raise RuntimeError(_first_line(error)) from None
         if taken.rows or taken.problems:
             took_s = time.monotonic() - began_s
-            board.took_in(feed.checkpoint_name, taken.rows, taken.problems, took_s)
+            board.took_in(feed.name, taken.rows, taken.problems, took_s)
             say(describe(feed.what, taken.rows, taken.problems, took_s, batch_id))
 
     writer: Any = feed.rows.writeStream.foreachBatch(write).option(

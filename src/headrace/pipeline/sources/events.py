@@ -29,10 +29,10 @@ def read_lines(spark: SparkSession, data_dir: Path, folders: list[str] | None = 
     return _with_file(reader.text([str(data_dir / FOLDER)] if folders is None else folders))
 
 
-def stream_lines(spark: SparkSession, data_dir: Path) -> DataFrame:
-    """The same as a stream: a file is read once, when it has been renamed into place."""
-    reader = spark.readStream.option("recursiveFileLookup", "true").option("pathGlobFilter", "*.jsonl")
-    return _with_file(reader.option("maxFilesPerTrigger", MAX_FILES_PER_BATCH).text(str(data_dir / FOLDER)))
+def stream_lines(spark: SparkSession, folder: Path) -> DataFrame:
+    """The same of the files in one folder as a stream: a file is read once, when it has been renamed into place."""
+    reader = spark.readStream.option("maxFilesPerTrigger", MAX_FILES_PER_BATCH)
+    return _with_file(reader.text(str(folder / "*.jsonl")))
 
 
 def parse(lines: DataFrame) -> DataFrame:
