@@ -30,8 +30,9 @@ from pyspark.sql.types import StructType
 from benchmarks.processes import provenance
 from headrace.pipeline.session import make_session
 from headrace.pipeline.sources.flv.chain import Chain
-from headrace.pipeline.sources.flv.columns import RowFilter, tag_batch
+from headrace.pipeline.sources.flv.columns import Run, tag_batch
 from headrace.pipeline.sources.flv.files import CopiedFile, FileBytes, MappedFile
+from headrace.pipeline.sources.flv.filters import RowFilter
 from headrace.pipeline.sources.flv.schema import TAG_SCHEMA
 from headrace.pipeline.sources.flv.walk import Range, Tags, walk
 
@@ -92,7 +93,7 @@ def count_tags(path: Path, kind: type[MappedFile | CopiedFile], schema: StructTy
     try:
         if schema is None:
             return sum(len(tags.starts) for tags in tags_of(file))
-        return sum(tag_batch(str(path), tags, schema, RowFilter()).num_rows for tags in tags_of(file))
+        return sum(tag_batch([Run(str(path), tags)], schema, RowFilter()).num_rows for tags in tags_of(file))
     finally:
         file.close()
 

@@ -161,7 +161,7 @@ class Chain:
         return Links(starts[starts < stop], ends[starts < stop])
 
     def _links_ending(self, first: int, stop: int, across: int | None = None) -> Links:
-        """Links that end in a range: all, or those across a place, and of those no more than show that there are two."""
+        """Links that end in a range: all, or those across a place, and of these no more than show that it is two."""
         base = max(self._first_tag, first - MAX_LINK_BYTES)
         data = self._file.read(base, min(stop, self.size))
         before = None if across is None else across - base
