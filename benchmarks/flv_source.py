@@ -33,8 +33,9 @@ from headrace.pipeline.sources.flv.chain import Chain
 from headrace.pipeline.sources.flv.columns import Run, tag_batch
 from headrace.pipeline.sources.flv.files import CopiedFile, FileBytes, MappedFile
 from headrace.pipeline.sources.flv.filters import RowFilter
+from headrace.pipeline.sources.flv.pieces import Range
 from headrace.pipeline.sources.flv.schema import TAG_SCHEMA
-from headrace.pipeline.sources.flv.walk import Range, Tags, walk
+from headrace.pipeline.sources.flv.walk import Tags, walk
 
 FILE_HEADER_BYTES = 13
 _MOST_FILES_BY_FFPROBE = 100  # a thousand take minutes: it looks for a second of media in each, and decodes it

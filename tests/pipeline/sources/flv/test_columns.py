@@ -12,6 +12,7 @@ from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.sources.flv.columns import Run, problem_batch, tag_batch
 from headrace.pipeline.sources.flv.filters import RowFilter
 from headrace.pipeline.sources.flv.names import stream_of
+from headrace.pipeline.sources.flv.pieces import Range
 from headrace.pipeline.sources.flv.schema import (
     PROBLEM_SCHEMA,
     PROBLEMS,
@@ -19,7 +20,7 @@ from headrace.pipeline.sources.flv.schema import (
     TAGS,
     require_columns,
 )
-from headrace.pipeline.sources.flv.walk import Problem, Range, Tags, walk
+from headrace.pipeline.sources.flv.walk import Problem, Tags, walk
 from tests.pipeline.flv_files import (
     AAC_FRAME,
     AUDIO,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import PeerError
 from headrace.pipeline.sources.flv.facts import PayloadFacts, read_facts
-from headrace.pipeline.sources.flv.walk import Range, Tags, walk
+from headrace.pipeline.sources.flv.pieces import Range
+from headrace.pipeline.sources.flv.walk import Tags, walk
 from headrace.protocol import media
 from tests.pipeline.flv_files import AUDIO, HEADER, SCRIPT, VIDEO, MemoryFile, encode_tag
 

@@ -11,8 +11,8 @@ from pyspark.sql.datasource import InputPartition
 
 from headrace.pipeline.sources.flv.files import FileBytes
 from headrace.pipeline.sources.flv.listing import Files
-from headrace.pipeline.sources.flv.pieces import split
-from headrace.pipeline.sources.flv.reading import FlvPartition, FlvReading
+from headrace.pipeline.sources.flv.pieces import FlvPartition, split
+from headrace.pipeline.sources.flv.reading import FlvReading
 from headrace.pipeline.sources.flv.schema import PROBLEM_SCHEMA, PROBLEMS, TAG_SCHEMA_WITH_PAYLOAD, TAGS
 from tests.pipeline.flv_files import recording, write_flv
 

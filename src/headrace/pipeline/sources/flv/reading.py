@@ -23,14 +23,6 @@ _PROBLEMS_PER_BATCH = 1024
 _RUNS_PER_BATCH = 128  # a mapped file holds a descriptor, and 1024 is what a process has of those by default
 
 
-class FlvPartition(InputPartition):
-    """One task's pieces."""
-
-    def __init__(self, pieces: Sequence[Piece]) -> None:
-        super().__init__(tuple(pieces))
-        self.pieces = tuple(pieces)
-
-
 @dataclass
 class FlvReading:
     """The part of a reader that travels to executors."""

@@ -32,6 +32,7 @@ from headrace.pipeline.sources.flv.chain import (
 )
 from headrace.pipeline.sources.flv.files import Bytes, FileBytes
 from headrace.pipeline.sources.flv.gather import big_endian, bytes_at
+from headrace.pipeline.sources.flv.pieces import Range
 
 SIGNATURE = b"FLV"  # E.2
 _FILE_HEADER_BYTES = 9  # E.2: DataOffset of version 1
@@ -63,22 +64,6 @@ class Problem:
     found: str
     expected: str
     resumed_at: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A part of a file to read: tags that start in it, from `begin` up to `stop`."""
-
-    begin: int
-    stop: int
-    size: int  # of the file, as it was when the ranges were made
-    step: int  # the distance from each of the following pieces' beginnings to the next
-    is_exact: bool = True  # begins where a tag does, or the file
-    tags_before: int | None = 0
-
-    @classmethod
-    def whole(cls, size: int) -> Range:
-        return cls(0, size, size, size)
 
 
 def walk(file: FileBytes, part: Range) -> Iterator[Tags | Problem]:
