@@ -7,7 +7,6 @@ of what such a process would import.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
@@ -19,8 +18,7 @@ _LEAST_SPLIT_BYTES = 512 << 20
 _OPEN_BYTES = 1 << 20  # what opening a file costs, in the same coin
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """A part of a file to read: tags that start in it, from `begin` up to `stop`."""
 
     begin: int
@@ -42,8 +40,7 @@ class Place(NamedTuple):
     stop: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """What one task reads of one file."""
 
     path: str

@@ -9,9 +9,11 @@ what reads files are imported where files are read.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -37,6 +39,9 @@ from headrace.pipeline.sources.flv.offsets import Limits, Offset, Progress, adva
 from headrace.pipeline.sources.flv.options import FlvOptions
 from headrace.pipeline.sources.flv.pieces import FlvPartition, Piece, Place, Range, pack, piece_bytes, split
 from headrace.pipeline.sources.flv.schema import require_columns, schema_of
+
+if TYPE_CHECKING:
+    from headrace.pipeline.sources.flv.reading import FlvReading
 
 _NOT_IN_STREAMS = "none in a stream: a tag may come before the event that tells its place"
 
@@ -167,9 +172,17 @@ class FlvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _read(partition: InputPartition, files: Files, rows: str, schema: StructType, wanted: RowFilter) -> Iterator[Any]:
+    return _reading()(files, rows, schema, wanted).read(partition)
+
+
+@cache
+def _reading() -> type[FlvReading]:
     from headrace.pipeline.sources.flv.reading import FlvReading
 
-    return FlvReading(files, rows, schema, wanted).read(partition)
+    # A worker looks for garbage behind every task, in all that was ever imported: 10 to 20 ms of a processor that the
+    # query's last steps need. What is there by now stays for the worker's life anyway.
+    gc.freeze()
+    return FlvReading
 
 
 def _places(events: str) -> Callable[[str], Place | None]:
