@@ -25,7 +25,7 @@ _RUNS_PER_BATCH = 128  # a mapped file holds a descriptor, and 1024 is what a pr
 
 @dataclass
 class FlvReading:
-    """The part of a reader that travels to executors."""
+    """What is read, and of which files. Made anew in each task: see `source`."""
 
     files: Files
     rows: str

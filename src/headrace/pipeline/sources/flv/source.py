@@ -13,7 +13,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -40,9 +40,6 @@ from headrace.pipeline.sources.flv.options import FlvOptions
 from headrace.pipeline.sources.flv.pieces import FlvPartition, Piece, Place, Range, pack, piece_bytes, split
 from headrace.pipeline.sources.flv.schema import require_columns, schema_of
 
-if TYPE_CHECKING:
-    from headrace.pipeline.sources.flv.reading import FlvReading
-
 _NOT_IN_STREAMS = "none in a stream: a tag may come before the event that tells its place"
 
 
@@ -55,6 +52,10 @@ def register(spark: SparkSession) -> None:
 class FlvDataSource(DataSource):
     """FLV files as rows, one per tag. Options are described in `options`, columns in `schema`."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        _settle()
+
     @classmethod
     def name(cls) -> str:
         return "flv"
@@ -64,6 +65,7 @@ class FlvDataSource(DataSource):
         return schema_of(options.rows, has_payload=options.has_payload)
 
     def reader(self, schema: StructType) -> FlvReader:
+        _settle()
         return FlvReader(FlvOptions.parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> FlvStreamReader:
@@ -172,17 +174,20 @@ class FlvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _read(partition: InputPartition, files: Files, rows: str, schema: StructType, wanted: RowFilter) -> Iterator[Any]:
-    return _reading()(files, rows, schema, wanted).read(partition)
+    from headrace.pipeline.sources.flv.reading import FlvReading
+
+    _settle()
+    return FlvReading(files, rows, schema, wanted).read(partition)
 
 
 @cache
-def _reading() -> type[FlvReading]:
-    from headrace.pipeline.sources.flv.reading import FlvReading
+def _settle() -> None:
+    """Once in a process of Spark's, when all is imported.
 
-    # A worker looks for garbage behind every task, in all that was ever imported: 10 to 20 ms of a processor that the
-    # query's last steps need. What is there by now stays for the worker's life anyway.
+    Behind every step and task such a process looks for garbage in all that was ever imported: 10 to 20 ms of a
+    processor that the query's next step needs, four times a query. What is there by now stays as long as the process.
+    """
     gc.freeze()
-    return FlvReading
 
 
 def _places(events: str) -> Callable[[str], Place | None]:
