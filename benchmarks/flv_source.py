@@ -201,7 +201,7 @@ def against_others(spark: SparkSession, paths: list[Path], runs: int) -> list[Fi
         ),
     ]
     if shutil.which("ffprobe") and len(paths) <= _MOST_FILES_BY_FFPROBE:
-        figures.append(measure(f"ffprobe, {name}", size, lambda: count_by_ffprobe(paths), runs=1, has_cpu=False))
+        figures.append(measure(f"ffprobe, {name}", size, lambda: count_by_ffprobe(paths), runs=runs, has_cpu=False))
     for other in figures[2:]:
         ratios = [f"{other.wall_s / own.wall_s:.1f}" for own in figures[:2]]
         print(f"{'':52} Spark is {' and '.join(ratios)} x {other.what.partition(',')[0]}")
