@@ -5,6 +5,7 @@
 The files are written, not sparse, and read once before anything is measured: this compares processors, not disks. Every
 figure is the best of some runs: as wall time, and for the parts of the source by themselves also as processor time,
 which other work on the machine disturbs less. ffprobe is taken from PATH, and left out where there is none.
+Spark is warm: the JVM has compiled what it runs, which takes a hundred queries (`--warm-ups`), of one clip.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ from pyspark.sql.types import StructType
 from benchmarks.processes import provenance
 from headrace.pipeline.session import make_session
 from headrace.pipeline.sources.flv.chain import Chain
-from headrace.pipeline.sources.flv.columns import RowFilter, tag_batch
+from headrace.pipeline.sources.flv.columns import Run, tag_batch
 from headrace.pipeline.sources.flv.files import CopiedFile, FileBytes, MappedFile
+from headrace.pipeline.sources.flv.filters import RowFilter
+from headrace.pipeline.sources.flv.pieces import Range
 from headrace.pipeline.sources.flv.schema import TAG_SCHEMA
-from headrace.pipeline.sources.flv.walk import Range, Tags, walk
+from headrace.pipeline.sources.flv.walk import Tags, walk
 
 FILE_HEADER_BYTES = 13
 _MOST_FILES_BY_FFPROBE = 100  # a thousand take minutes: it looks for a second of media in each, and decodes it
-_WARM_UPS = 4  # runs of a query until the JVM has compiled most of it
+_WARM_UPS = 4  # runs of each query before it is measured
 _HEAD_TAGS = 3  # that FFmpeg's muxer begins with: metadata, video header, audio header
 WITHOUT_DIGEST = StructType([column for column in TAG_SCHEMA.fields if column.name != "payload_digest"])
 
@@ -92,7 +95,7 @@ def count_tags(path: Path, kind: type[MappedFile | CopiedFile], schema: StructTy
     try:
         if schema is None:
             return sum(len(tags.starts) for tags in tags_of(file))
-        return sum(tag_batch(str(path), tags, schema, RowFilter()).num_rows for tags in tags_of(file))
+        return sum(tag_batch([Run(str(path), tags)], schema, RowFilter()).num_rows for tags in tags_of(file))
     finally:
         file.close()
 
@@ -109,8 +112,19 @@ PACKET_COLUMNS = "kind string, timestamp_ms long, size_bytes int, byte_offset lo
 def count_in_spark(spark: SparkSession, path: Path, columns: str | None) -> int:
     """All columns, digests of the payloads among them, or some. All that are asked for are made and sent to the JVM."""
     reader = spark.read if columns is None else spark.read.schema(columns)
-    tags = reader.format("flv").option("maxSplitBytes", "512m").load(str(path))
+    tags = reader.format("flv").load(str(path))
     return int(tags.selectExpr("count(*) AS rows", "sum(size_bytes)").collect()[0].rows)
+
+
+def warm_up(spark: SparkSession, path: Path, queries: int) -> None:
+    """What the first, the tenth and the last of so many queries took is said, because most sessions have fewer."""
+    walls_s = []
+    for number in range(queries):
+        wall = time.perf_counter()
+        count_in_spark(spark, path, PACKET_COLUMNS if number % 2 else None)
+        walls_s.append(time.perf_counter() - wall)
+    shown = ", ".join(f"{number}. {walls_s[number - 1]:.2f} s" for number in (1, 10, queries) if number <= queries)
+    print(f"{queries} queries of a clip of {path.stat().st_size >> 20} MB: {shown}", flush=True)
 
 
 def anchors(path: Path) -> int:
@@ -187,7 +201,7 @@ def against_others(spark: SparkSession, paths: list[Path], runs: int) -> list[Fi
         ),
     ]
     if shutil.which("ffprobe") and len(paths) <= _MOST_FILES_BY_FFPROBE:
-        figures.append(measure(f"ffprobe, {name}", size, lambda: count_by_ffprobe(paths), runs=1, has_cpu=False))
+        figures.append(measure(f"ffprobe, {name}", size, lambda: count_by_ffprobe(paths), runs=runs, has_cpu=False))
     for other in figures[2:]:
         ratios = [f"{other.wall_s / own.wall_s:.1f}" for own in figures[:2]]
         print(f"{'':52} Spark is {' and '.join(ratios)} x {other.what.partition(',')[0]}")
@@ -227,6 +241,7 @@ def main() -> None:
     parser.add_argument("--sizes-mb", type=int, nargs="+", default=[1024, 2048, 4096])
     parser.add_argument("--counts", type=int, nargs="+", default=[10, 1000], help="files, of the first size in all")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--warm-ups", type=int, default=100, help="queries before the first that is measured")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     runs, figures = options.runs, []
@@ -237,6 +252,7 @@ def main() -> None:
             for size_mb in options.sizes_mb:
                 path = make_file(Path(name), size_mb << 20)
                 if size_mb == options.sizes_mb[0]:
+                    warm_up(spark, path.with_name("clip.flv"), options.warm_ups)
                     figures += parts_by_themselves(path, runs)
                 figures += against_others(spark, [path], runs)
                 if size_mb == options.sizes_mb[0]:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.pipeline.sources.flv.files import Bytes, FileBytes
-from headrace.pipeline.sources.flv.pieces import split
-from headrace.pipeline.sources.flv.walk import Problem, Range, Tags, walk
+from headrace.pipeline.sources.flv.pieces import Range, split
+from headrace.pipeline.sources.flv.walk import Problem, Tags, walk
 
 AUDIO, VIDEO, SCRIPT = 8, 9, 18
 HEADER = bytes.fromhex("464c56 01 05 00000009 00000000")

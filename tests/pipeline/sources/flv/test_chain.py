@@ -52,6 +52,27 @@ def test_every_place_in_an_honest_file_is_sure_and_leads_to_the_next_tag() -> No
         assert chain.anchor(place) == ends[np.searchsorted(ends, place)]
 
 
+def test_a_place_is_as_sure_far_from_the_ends_of_long_tags() -> None:
+    noise = np.random.default_rng(5)
+    sizes = (300_000, 70_000, 0xFFFFFF, 65_536, 65_535, 1_500_000, 40, 0)
+    tags = [encode_tag(VIDEO, noise.integers(0, 256, size, np.uint8).tobytes()) for size in sizes]
+    chain = chain_of(b"".join(tags))
+    ends = FIRST + np.cumsum([len(tag) for tag in tags])
+    for end, before in zip(ends.tolist(), [FIRST, *ends.tolist()], strict=False):
+        for place in (before + 1, (before + end) // 2, end - 65_540, end - 65_536, end - 1, end):
+            if before < place:
+                assert chain.anchor(place) == end
+
+
+def test_a_link_inside_a_long_one_makes_places_unsure_however_far_its_end_is() -> None:
+    inner = encode_tag(AUDIO, bytes(200_000))
+    outer = encode_tag(VIDEO, bytes(1000) + inner + bytes(900_000))
+    chain = chain_of(outer + encode_tag(AUDIO, b"") * 2)
+    begin = FIRST + 11 + 1000
+    assert chain.anchor(begin) == chain.anchor(begin + len(inner) + 1) == FIRST + len(outer)
+    assert chain.anchor(begin + 1) is chain.anchor(begin + 100) is chain.anchor(begin + len(inner)) is None
+
+
 def test_the_first_tag_is_crossed_by_nothing() -> None:
     assert chain_of(encode_tag(AUDIO, b"") * 3).anchor(FIRST) is None
 

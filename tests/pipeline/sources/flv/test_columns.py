@@ -9,8 +9,10 @@ import xxhash
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.sources.flv.columns import RowFilter, problem_batch, tag_batch
+from headrace.pipeline.sources.flv.columns import Run, problem_batch, tag_batch
+from headrace.pipeline.sources.flv.filters import RowFilter
 from headrace.pipeline.sources.flv.names import stream_of
+from headrace.pipeline.sources.flv.pieces import Range
 from headrace.pipeline.sources.flv.schema import (
     PROBLEM_SCHEMA,
     PROBLEMS,
@@ -18,7 +20,7 @@ from headrace.pipeline.sources.flv.schema import (
     TAGS,
     require_columns,
 )
-from headrace.pipeline.sources.flv.walk import Problem, Range, Tags, walk
+from headrace.pipeline.sources.flv.walk import Problem, Tags, walk
 from tests.pipeline.flv_files import (
     AAC_FRAME,
     AUDIO,
@@ -47,7 +49,7 @@ DATA = HEADER + b"".join(
 def rows(wanted: RowFilter = RowFilter(), schema: StructType = TAG_SCHEMA_WITH_PAYLOAD) -> list[dict[str, Any]]:  # noqa: B008
     (tags,) = walk(MemoryFile(DATA), Range.whole(len(DATA)))
     assert isinstance(tags, Tags)
-    found: list[dict[str, Any]] = tag_batch(PATH, tags, schema, wanted).to_pylist()
+    found: list[dict[str, Any]] = tag_batch([Run(PATH, tags)], schema, wanted).to_pylist()
     return found
 
 
@@ -118,7 +120,7 @@ def test_an_unknown_column_is_refused_by_name() -> None:
 
 
 def test_problems_are_rows_too() -> None:
-    batch = problem_batch(PATH, [Problem(29, "tag type 0x00", "8, 9 or 18", 44)], PROBLEM_SCHEMA)
+    batch = problem_batch([(PATH, Problem(29, "tag type 0x00", "8, 9 or 18", 44))], PROBLEM_SCHEMA)
     assert batch.to_pylist() == [
         {
             "file": PATH,

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import PeerError
-from headrace.pipeline.sources.flv.facts import Facts, read_facts
-from headrace.pipeline.sources.flv.walk import Range, Tags, walk
+from headrace.pipeline.sources.flv.facts import PayloadFacts, read_facts
+from headrace.pipeline.sources.flv.pieces import Range
+from headrace.pipeline.sources.flv.walk import Tags, walk
 from headrace.protocol import media
 from tests.pipeline.flv_files import AUDIO, HEADER, SCRIPT, VIDEO, MemoryFile, encode_tag
 
@@ -79,11 +80,11 @@ def facts_of(tags: list[tuple[int, bytes]]) -> list[Fact]:
     out: list[Fact] = []
     for found in walk(MemoryFile(data), Range.whole(len(data))):
         assert isinstance(found, Tags)
-        out += map(_one, [read_facts(found)] * len(found.starts), range(len(found.starts)))
+        out += map(_one, [read_facts(found).payloads] * len(found.starts), range(len(found.starts)))
     return out
 
 
-def _one(facts: Facts, row: int) -> Fact:
+def _one(facts: PayloadFacts, row: int) -> Fact:
     index = int(facts.codec[row])
     return Fact(
         facts.names[index] if index >= 0 else None,

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.sources.flv.options import FlvOptions
-from headrace.pipeline.sources.flv.pieces import Piece, pack, split
-from headrace.pipeline.sources.flv.walk import Range
+from headrace.pipeline.sources.flv.pieces import Piece, Range, pack, piece_bytes, split
 
 MB = 1 << 20
 
@@ -29,14 +28,43 @@ def test_a_file_is_split_into_equal_parts() -> None:
     assert [piece.part.stop for piece in split("f", 0, 1025 * MB, 512 * MB)] == [358263467, 716526934, 1025 * MB]
 
 
+@pytest.mark.parametrize(
+    ("total", "max_split", "processors", "pieces"),
+    [
+        (500, 2048, 2, 1),
+        (1000, 2048, 2, 2),
+        (4100, 2048, 2, 4),
+        (4100, 512, 2, 9),
+        (4100, 2048, 64, 9),
+        (1000, 100, 2, 10),
+    ],
+    ids=["small", "one each", "two rounds", "asked for", "more processors than are worth it", "asked for less"],
+)
+def test_a_large_file_gives_every_processor_as_much(total: int, max_split: int, processors: int, pieces: int) -> None:
+    most = piece_bytes(total * MB, max_split * MB, processors)
+    tasks = pack(split("f", 0, total * MB, most), max_split * MB, processors)
+    assert [len(task) for task in tasks] == [1] * pieces
+    assert most <= max_split * MB
+
+
+@given(st.lists(st.integers(0, 200 * MB), max_size=50), st.integers(1, 300), st.integers(1, 9))
+def test_tasks_have_every_piece_once_in_order_and_similar_sizes(sizes: list[int], max_mb: int, processors: int) -> None:
+    pieces = [Piece(str(number), Range.whole(size)) for number, size in enumerate(sizes)]
+    tasks = pack(pieces, max_mb * MB, processors)
+    assert [piece for task in tasks for piece in task] == pieces
+    loads = [sum(piece.part.size + MB for piece in task) for task in tasks]
+    assert all(loads)
+    # A task is off by half of its first piece and half of its last.
+    assert all(load <= max(max_mb, 64) * MB + max(sizes) + MB for load in loads)
+
+
 def _file(size: int) -> Piece:
     return Piece("f", Range.whole(size))
 
 
 def test_many_small_files_become_few_tasks() -> None:
     tasks = pack([_file(100_000)] * 1000, 512 * MB, min_tasks=2)
-    assert len(tasks) == 3
-    assert sum(map(len, tasks)) == 1000
+    assert [len(task) for task in tasks] == [250] * 4
 
 
 def test_a_little_is_one_task_whatever_the_number_of_processors() -> None:
@@ -58,7 +86,7 @@ def test_options_have_defaults() -> None:
     options = FlvOptions.parse({"path": "rec"})
     assert options.paths == ("rec",)
     assert (options.rows, options.has_payload, options.is_recursive, options.glob) == ("tags", False, True, "*.flv")
-    assert (options.max_split_bytes, options.close_after_ms, options.max_batch_bytes) == (512 * MB, 300_000, 1024 * MB)
+    assert (options.max_split_bytes, options.close_after_ms, options.max_batch_bytes) == (2048 * MB, 300_000, 1024 * MB)
 
 
 def test_options_are_read() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.sources.flv.options import FlvOptions
-from headrace.pipeline.sources.flv.positions import Counter, Place, Places
+from headrace.pipeline.sources.flv.pieces import Place
+from headrace.pipeline.sources.flv.positions import Counter, Places
 from headrace.pipeline.sources.flv.schema import TAG_SCHEMA
 from headrace.pipeline.sources.flv.source import FlvDataSource, FlvReader
 from tests.pipeline.flv_files import recording, write_flv

@@ -12,7 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.pipeline.sources.flv.files import MappedFile
-from headrace.pipeline.sources.flv.walk import Problem, Range, Tags, walk, whole_tags
+from headrace.pipeline.sources.flv.pieces import Range
+from headrace.pipeline.sources.flv.walk import Problem, Tags, walk, whole_tags
 from tests.pipeline.flv_files import (
     AUDIO,
     HEADER,

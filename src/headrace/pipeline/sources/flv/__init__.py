@@ -7,5 +7,7 @@
 
 Columns are in `schema`, options in `options`. The rest in reading order: `listing` (which files there are), `files`
 (their bytes), `chain` (which bytes are a tag), `walk` (a file's tags in order, and how a large file is split), `facts`
-and `columns` (tags to Arrow), `pieces` (files to tasks), `offsets` (how far a stream has read), `source`.
+and `columns` (tags to Arrow), `reading` (what a task does), `pieces` (files to tasks), `filters` (which rows and
+files), `offsets` (how far a stream has read), `source`. What plans a read, from `pieces` on and `listing`, imports no
+numpy.
 """

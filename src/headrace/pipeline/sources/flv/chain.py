@@ -39,7 +39,7 @@ IS_TAG_TYPE = np.array([not byte & _FILTER and byte & TYPE_MASK in (8, 9, 18) fo
 
 # Behind a gap one link is not yet believed: 1 GB of noise holds one by chance in 90 cases, and two in a row in 10^13.
 _LEAST_LINKS = 2
-_SCAN_BYTES = 1 << 20  # fits into the processor's cache
+_SCAN_BYTES = 1 << 19  # fits into the processor's cache
 _FIRST_SEARCH_BYTES = 1 << 12  # most damage is short, and where it is dense every search has its price
 
 
@@ -94,11 +94,10 @@ class Chain:
 
     def anchor(self, place: int) -> int | None:
         """Where to go on from a place if it is sure; None if it is not."""
-        starts, ends = self._links_ending(place, min(place + MAX_LINK_BYTES, self.size + 1), most_before=place)
-        is_across = starts < place
-        if np.count_nonzero(is_across) != 1:
+        links = self._links_ending(place, min(place + MAX_LINK_BYTES, self.size + 1), across=place)
+        if len(links.ends) != 1:
             return None
-        end = int(ends[is_across][0])
+        end = int(links.ends[0])
         return end if self._is_believed(end) else None
 
     def resume_after(self, fault: int) -> int | None:
@@ -161,34 +160,42 @@ class Chain:
         starts, ends = self._known.starts[first:last], self._known.ends[first:last]
         return Links(starts[starts < stop], ends[starts < stop])
 
-    def _links_ending(self, first: int, stop: int, most_before: int | None = None) -> Links:
-        """Links that end in a range; no more than it takes to see two that start before `most_before`."""
+    def _links_ending(self, first: int, stop: int, across: int | None = None) -> Links:
+        """Links that end in a range: all, or those across a place, and of these no more than show that it is two."""
         base = max(self._first_tag, first - MAX_LINK_BYTES)
         data = self._file.read(base, min(stop, self.size))
+        before = None if across is None else across - base
         starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        across = 0
+        scratch = np.empty((3, _SCAN_BYTES), np.uint8)
+        count = 0
         for at in range(max(first, base + FRAME_BYTES), stop, _SCAN_BYTES):
-            found = _scan(data, at - base, min(at + _SCAN_BYTES, stop) - base)
+            found = _scan(data, at - base, min(at + _SCAN_BYTES, stop) - base, before, scratch)
             starts.append(found.starts + base)
             ends.append(found.ends + base)
-            if most_before is not None:
-                across += int(np.count_nonzero(starts[-1] < most_before))
-                if across > 1:
-                    break
+            count += len(found.ends)
+            if across is not None and count > 1:
+                break
         return Links(np.concatenate(starts), np.concatenate(ends))
 
 
-def _scan(data: Bytes, first: int, stop: int) -> Links:
+def _scan(data: Bytes, first: int, stop: int, before: int | None, scratch: Bytes) -> Links:
     """The links inside `data` that end in a range of it: by the size before each end, then by the header it names.
 
     From the ends and not from the headers, because a size begins with 0 or 1: in coded video that leaves one byte of
-    50 to 128 to look at, the types of tags one of 21.
+    50 to 128 to look at, the types of tags one of 21. Where only those that start before a place are asked for, a size
+    must also reach back to there: on average that leaves half.
     """
     sizes = data[first - SIZE_BYTES : stop]
     count = stop - first
     high, upper, middle, low = (sizes[shift : count + shift] for shift in range(SIZE_BYTES))
-    may_be_size = high <= 1
-    if np.count_nonzero(may_be_size) > count >> 3:
+    # Into memory that is there: an array of this size is asked of the system each time, and that took twice as long.
+    may_be_size = np.less_equal(high, 1, out=scratch[0, :count].view(np.bool_))
+    least = 0 if before is None else max(0, first - SIZE_BYTES - before) >> 16
+    if least:
+        # In eight bits: behind a high byte of 1 only an upper one of 0 can be a size, and that becomes 255.
+        reach = np.subtract(upper, high, out=scratch[1, :count])
+        may_be_size &= np.greater_equal(reach, min(least, 255), out=scratch[2, :count].view(np.bool_))
+    elif np.count_nonzero(may_be_size) > count >> 3:
         # Zeros, as in padding and in holes: no size. Asked only then, it takes longer than all the rest.
         may_be_size &= (high | upper | middle).astype(bool) | (low >= TAG_HEADER_BYTES)
     places = np.flatnonzero(may_be_size)
@@ -196,6 +203,8 @@ def _scan(data: Bytes, first: int, stop: int) -> Links:
     ends = places + first
     starts = ends - SIZE_BYTES - length
     kept = starts >= 0
+    if before is not None:
+        kept &= (starts < before) & (length <= MAX_LINK_BYTES)
     starts, ends, length = starts[kept], ends[kept], length[kept]
     kept = IS_TAG_TYPE[data[starts]]
     starts, ends, length = starts[kept], ends[kept], length[kept]

@@ -6,9 +6,8 @@ processor time and 40 MB in every Python worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from headrace.pipeline.sources.flv.chain import SIZE_BYTES, TAG_HEADER_BYTES
 from headrace.pipeline.sources.flv.facts import Facts, Flags, Numbers, read_facts
+from headrace.pipeline.sources.flv.filters import RowFilter
 from headrace.pipeline.sources.flv.names import stream_of
 from headrace.pipeline.sources.flv.positions import Counter
 from headrace.pipeline.sources.flv.walk import Problem, Tags
@@ -28,40 +28,33 @@ _KIND_INDEX = np.zeros(32, np.int64)  # by the tag's type
 _KIND_INDEX[list(KINDS.values())] = range(len(KINDS))
 
 
-@dataclass(frozen=True)
-class RowFilter:
-    """Which tags are wanted, by facts that cost nothing. Empty wants all."""
+class Run(NamedTuple):
+    """Tags of one file that follow each other, and where their places in the log are known, who counts them."""
 
-    kinds: frozenset[str] | None = None
-    flags: dict[str, bool] = field(default_factory=dict)  # is_keyframe, is_config, is_frame
-
-    def mask(self, facts: Facts) -> Flags | None:
-        masks = [getattr(facts, name) == value for name, value in self.flags.items()]
-        if self.kinds is not None:
-            masks.append(np.isin(facts.kind, [KINDS[kind] for kind in self.kinds if kind in KINDS]))
-        return np.logical_and.reduce(masks) if masks else None
+    path: str
+    tags: Tags
+    positions: Counter | None = None
 
 
-def tag_batch(path: str, tags: Tags, schema: StructType, wanted: RowFilter, positions: Counter | None = None) -> Any:
-    """A `pyarrow.RecordBatch` of the tags that pass the filter."""
-    facts = read_facts(tags)
-    rows = _Rows(path, tags, facts, wanted, positions.count(facts.is_frame) if positions is not None else None)
+def tag_batch(runs: Sequence[Run], schema: StructType, wanted: RowFilter) -> Any:
+    """A `pyarrow.RecordBatch` of the tags that pass the filter, in the order of the runs."""
+    rows = _Rows(runs, wanted)
     arrow = to_arrow_schema(schema, timezone="UTC")
     return pa.RecordBatch.from_arrays([_COLUMNS[column.name](rows).cast(column.type) for column in arrow], schema=arrow)
 
 
-def problem_batch(path: str, problems: Iterable[Problem], schema: StructType) -> Any:
-    stream = stream_of(path)
+def problem_batch(problems: Iterable[tuple[str, Problem]], schema: StructType) -> Any:
+    """Of problems, each with the path of its file."""
     values = [
         {
             "file": path,
-            "stream": stream,
+            "stream": stream_of(path),
             "byte_offset": problem.byte_offset,
             "found": problem.found,
             "expected": problem.expected,
             "resumed_at": problem.resumed_at,
         }
-        for problem in problems
+        for path, problem in problems
     ]
     return pa.RecordBatch.from_pylist(values, schema=to_arrow_schema(schema, timezone="UTC"))
 
@@ -69,39 +62,36 @@ def problem_batch(path: str, problems: Iterable[Problem], schema: StructType) ->
 class _Rows:
     """The tags of a batch that passed the filter, and one method per column."""
 
-    def __init__(
-        self, path: str, tags: Tags, facts: Facts, wanted: RowFilter, positions: tuple[Numbers, Flags] | None
-    ) -> None:
-        mask = wanted.mask(facts)
+    def __init__(self, runs: Sequence[Run], wanted: RowFilter) -> None:
+        self._runs = runs
+        self._facts = read_facts(*(run.tags for run in runs))
+        self._counts = [len(run.tags.starts) for run in runs]
+        mask = _mask(wanted, self._facts)
         self._keep = slice(None) if mask is None else mask
-        self._path = path
-        self._tags = tags
-        self._facts = facts
-        self._positions = positions
-        self._starts = tags.starts[self._keep]
-        self._ends = tags.ends[self._keep]
-        self._count = len(self._starts)
 
     def path(self) -> Any:
-        return _strings([self._path]).take(_numbers(np.zeros(self._count, np.int64)))
+        return self._by_run([run.path for run in self._runs])
 
     def stream(self) -> Any:
-        return _strings([stream_of(self._path)]).take(_numbers(np.zeros(self._count, np.int64)))
+        return self._by_run([stream_of(run.path) for run in self._runs])
 
     def tag_index(self) -> Any:
-        first = self._tags.first_index
-        if first is None:
-            return pa.nulls(self._count, pa.int64())
-        return _numbers(np.arange(first, first + len(self._tags.starts))[self._keep])
+        first = [-1 if run.tags.first_index is None else run.tags.first_index for run in self._runs]
+        before = np.cumsum(self._counts) - self._counts  # tags of the batch before each run
+        index = np.arange(sum(self._counts)) + np.repeat(np.array(first) - before, self._counts)
+        is_known = np.repeat(np.array(first) >= 0, self._counts)
+        return _numbers(index[self._keep], is_known[self._keep])
 
     def log_position(self) -> Any:
-        if self._positions is None:
-            return pa.nulls(self._count, pa.int64())
-        position, is_known = self._positions
-        return _numbers(position[self._keep], is_known[self._keep])
+        positions = np.zeros(sum(self._counts), np.int64)
+        is_known = np.zeros(sum(self._counts), bool)
+        for run, rows in zip(self._runs, self._slices(), strict=True):
+            if run.positions is not None:
+                positions[rows], is_known[rows] = run.positions.count(self._facts.payloads.is_frame[rows])
+        return _numbers(positions[self._keep], is_known[self._keep])
 
     def byte_offset(self) -> Any:
-        return _numbers(self._starts + self._tags.base)
+        return _numbers(np.concatenate([run.tags.starts + run.tags.base for run in self._runs])[self._keep])
 
     def kind(self) -> Any:
         return _strings(list(KINDS)).take(_numbers(_KIND_INDEX[self._facts.kind[self._keep]]))
@@ -110,23 +100,24 @@ class _Rows:
         return _numbers(self._facts.timestamp_ms[self._keep])
 
     def composition_ms(self) -> Any:
-        return _numbers(self._facts.composition_ms[self._keep], self._facts.has_composition[self._keep])
+        payloads = self._facts.payloads
+        return _numbers(payloads.composition_ms[self._keep], payloads.has_composition[self._keep])
 
     def size_bytes(self) -> Any:
         return _numbers(self._facts.size_bytes[self._keep])
 
     def codec(self) -> Any:
-        index = self._facts.codec[self._keep]
-        return _strings(self._facts.names).take(_numbers(index, index >= 0))
+        index = self._facts.payloads.codec[self._keep]
+        return _strings(self._facts.payloads.names).take(_numbers(index, index >= 0))
 
     def is_keyframe(self) -> Any:
-        return _flags(self._facts.is_keyframe[self._keep])
+        return _flags(self._facts.payloads.is_keyframe[self._keep])
 
     def is_config(self) -> Any:
-        return _flags(self._facts.is_config[self._keep])
+        return _flags(self._facts.payloads.is_config[self._keep])
 
     def is_frame(self) -> Any:
-        return _flags(self._facts.is_frame[self._keep])
+        return _flags(self._facts.payloads.is_frame[self._keep])
 
     def payload_digest(self) -> Any:
         digest = xxhash.xxh3_64_intdigest
@@ -136,10 +127,30 @@ class _Rows:
         # Arrow wants the values without the tag headers between them, so they are copied, once.
         return _values(pa.binary(), self._facts.size_bytes[self._keep], b"".join(self._payloads()))
 
-    def _payloads(self) -> Iterable[memoryview]:
-        view = self._tags.data.data
-        starts, stops = self._starts + TAG_HEADER_BYTES, self._ends - SIZE_BYTES
-        return (view[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True))
+    def _payloads(self) -> Iterator[memoryview]:
+        for run, rows in zip(self._runs, self._slices(), strict=True):
+            keep = self._keep if isinstance(self._keep, slice) else self._keep[rows]
+            view = run.tags.data.data
+            starts, stops = run.tags.starts[keep] + TAG_HEADER_BYTES, run.tags.ends[keep] - SIZE_BYTES
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+                yield view[start:stop]
+
+    def _by_run(self, words: list[str]) -> Any:
+        return _strings(words).take(_numbers(np.repeat(np.arange(len(words)), self._counts)[self._keep]))
+
+    def _slices(self) -> Iterator[slice]:
+        """Which of the batch's tags are each run's."""
+        stop = 0
+        for count in self._counts:
+            yield slice(stop, stop + count)
+            stop += count
+
+
+def _mask(wanted: RowFilter, facts: Facts) -> Flags | None:
+    masks = [getattr(facts.payloads, name) == value for name, value in wanted.flags.items()]
+    if wanted.kinds is not None:
+        masks.append(np.isin(facts.kind, [KINDS[kind] for kind in wanted.kinds if kind in KINDS]))
+    return np.logical_and.reduce(masks) if masks else None
 
 
 def _numbers(values: Numbers, is_there: Flags | None = None) -> Any:

@@ -7,14 +7,15 @@ Enhanced RTMP v2 headers without wrapping: nearly every tag there is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import PeerError
-from headrace.pipeline.sources.flv.chain import TAG_HEADER_BYTES, TYPE_MASK
+from headrace.pipeline.sources.flv.chain import FRAME_BYTES, SIZE_BYTES, TAG_HEADER_BYTES, TYPE_MASK
+from headrace.pipeline.sources.flv.files import Bytes
+from headrace.pipeline.sources.flv.gather import big_endian, bytes_at
 from headrace.pipeline.sources.flv.walk import Tags
 from headrace.protocol import media
 from headrace.protocol.codecs.names import (
@@ -27,125 +28,155 @@ from headrace.protocol.messages import AUDIO, VIDEO
 
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
-Any1D = npt.NDArray[Any]
 
 _HEAD_BYTES = TAG_HEADER_BYTES + 8  # the tag's header, and the payload's up to an Enhanced composition time
+_TIMESTAMP_AT = (7, 4, 5, 6)  # E.4.1: TimestampExtended is its upper byte
 _NO_CODEC = -1
 _AAC, _EX_AUDIO, _COMMAND = 10, 9, 5
 _WITH_COMPOSITION = np.frombuffer(b"avc1hvc1vvc1", ">u4").astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True)
 class Facts:
-    """One entry per tag. `codec` is an index into `names`, below 0 where a payload does not tell."""
+    """Of tags that may be of several files, an entry each. What nobody asks for is not looked at."""
 
-    kind: Numbers  # the tag's type
-    timestamp_ms: Numbers
-    size_bytes: Numbers
-    codec: Numbers
-    names: list[str]
-    is_keyframe: Flags
-    is_config: Flags
-    is_frame: Flags
-    composition_ms: Numbers
-    has_composition: Flags
+    def __init__(self, runs: tuple[Tags, ...]) -> None:
+        self._runs = runs
+        self.size_bytes: Numbers = np.concatenate([tags.ends - tags.starts for tags in runs]) - FRAME_BYTES
 
+    @cached_property
+    def kind(self) -> Bytes:
+        """The tag's type."""
+        return np.bitwise_and(self._head[:, 0], np.uint8(TYPE_MASK))
 
-def read_facts(tags: Tags) -> Facts:
-    size = tags.ends - tags.starts - (TAG_HEADER_BYTES + 4)
-    # The last tag may be shorter than the columns; what is behind a payload is never looked at.
-    places = np.minimum(tags.starts[:, None] + np.arange(_HEAD_BYTES), len(tags.data) - 1)
-    head = tags.data[places].astype(np.int64)
-    kind = head[:, 0] & TYPE_MASK
-    facts = Facts(
-        kind=kind,
-        timestamp_ms=head[:, 7] << 24 | head[:, 4] << 16 | head[:, 5] << 8 | head[:, 6],
-        size_bytes=size,
-        codec=np.full(len(size), _NO_CODEC),
-        names=list(_NAMES),
-        is_keyframe=np.zeros(len(size), bool),
-        is_config=np.zeros(len(size), bool),
-        is_frame=np.zeros(len(size), bool),
-        composition_ms=np.zeros(len(size), np.int64),
-        has_composition=np.zeros(len(size), bool),
-    )
-    payload = head[:, TAG_HEADER_BYTES:]
-    is_video, is_audio = (kind == VIDEO) & (size > 0), (kind == AUDIO) & (size > 0)
-    is_plain = _read_video(facts, payload, is_video) | _read_audio(facts, payload, is_audio)
-    for row in np.flatnonzero((is_video | is_audio) & ~is_plain).tolist():
-        start, stop = int(tags.starts[row]) + TAG_HEADER_BYTES, int(tags.ends[row]) - 4
-        _read_closely(facts, row, bytes(tags.data[start:stop]))
-    return facts
+    @cached_property
+    def timestamp_ms(self) -> Numbers:
+        return big_endian(self._head[:, _TIMESTAMP_AT])
+
+    @cached_property
+    def payloads(self) -> PayloadFacts:
+        facts = PayloadFacts(len(self.size_bytes))
+        has_payload = self.size_bytes > 0
+        for kind, read in ((VIDEO, _read_video), (AUDIO, _read_audio)):
+            rows = np.flatnonzero((self.kind == kind) & has_payload)
+            is_plain = read(facts, rows, self._head[rows, TAG_HEADER_BYTES:], self.size_bytes[rows])
+            for row in rows[~is_plain].tolist():
+                facts.read_closely(row, kind, self._payload(row))
+        return facts
+
+    @cached_property
+    def _head(self) -> Bytes:
+        return np.concatenate([bytes_at(tags.data, tags.starts, _HEAD_BYTES) for tags in self._runs])
+
+    def _payload(self, row: int) -> bytes:
+        for tags in self._runs:
+            if row < len(tags.starts):
+                return bytes(tags.data[int(tags.starts[row]) + TAG_HEADER_BYTES : int(tags.ends[row]) - SIZE_BYTES])
+            row -= len(tags.starts)
+        raise IndexError(row)
 
 
-def _read_video(facts: Facts, payload: Any1D, is_video: Flags) -> Flags:
+class PayloadFacts:
+    """`codec` is an index into `names`, below 0 where a payload does not tell."""
+
+    def __init__(self, count: int) -> None:
+        self.codec: Numbers = np.full(count, _NO_CODEC)
+        self.names = list(_NAMES)
+        self.is_keyframe: Flags = np.zeros(count, bool)
+        self.is_config: Flags = np.zeros(count, bool)
+        self.is_frame: Flags = np.zeros(count, bool)
+        self.composition_ms: Numbers = np.zeros(count, np.int64)
+        self.has_composition: Flags = np.zeros(count, bool)
+
+    def read_closely(self, row: int, kind: int, payload: bytes) -> None:
+        packet: media.VideoPacket | media.AudioPacket
+        try:
+            if kind == VIDEO:
+                packet = media.parse_video(payload)
+                self.composition_ms[row], self.has_composition[row] = packet.composition_ms, True
+            else:
+                packet = media.parse_audio(payload)
+        except PeerError:
+            return  # broken or of a later specification: a tag with a payload that tells nothing
+        if packet.codec not in self.names:
+            self.names.append(packet.codec)
+        self.codec[row] = self.names.index(packet.codec)
+        # As the log has it: nobody can start at a keyframe of a side track alone.
+        self.is_keyframe[row] = packet.is_keyframe and not packet.flags & media.SIDE_TRACK
+        self.is_config[row] = packet.is_config
+        self.is_frame[row] = bool(packet.flags & media.FRAME)
+
+
+def read_facts(*runs: Tags) -> Facts:
+    return Facts(runs)
+
+
+def _read_video(facts: PayloadFacts, rows: Numbers, payload: Bytes, size: Numbers) -> Flags:
     """Fills in the plain ones among the video tags, and says which those are."""
-    size, first, packet = facts.size_bytes, payload[:, 0], payload[:, 1]
+    first, packet = payload[:, 0], payload[:, 1]
     frame_type, low = first >> 4 & 7, first & 0x0F
     is_enhanced, is_command = first >= 0x80, frame_type == _COMMAND
-    fourcc, composition = _fourcc(payload), _signed_24(payload, 2)
-
-    is_legacy = is_video & ~is_enhanced & ~is_command
+    is_legacy = ~(is_enhanced | is_command)
     is_avc = is_legacy & ((low == 7) | (low == 12))
     is_whole_avc = is_avc & (((packet <= 1) & (size >= 5)) | ((packet == 2) & (size >= 2)))
+    is_avc_frame = is_whole_avc & (packet == 1)
     is_other = is_legacy & ~is_avc
-    ex_codec = _VIDEO_CODECS.lookup(fourcc)
-    has_time = (low == 1) & np.isin(fourcc, _WITH_COMPOSITION)
-    is_ex = is_video & is_enhanced & ~is_command & (low <= 5) & (ex_codec != _NO_CODEC)
-    is_ex &= size >= np.where(has_time, 8, 5)
-    is_plain: Flags = is_whole_avc | is_other | is_ex
+    is_plain: Flags = is_whole_avc | is_other
 
-    facts.codec[is_plain] = np.where(is_enhanced, ex_codec, _LEGACY_VIDEO + low)[is_plain]
-    is_frame = (is_whole_avc & (packet == 1)) | is_other | (is_ex & ((low == 1) | (low == 3)))
-    facts.is_frame[:] |= is_frame
-    facts.is_keyframe[:] |= is_frame & (frame_type == 1)
-    facts.is_config[:] |= (is_whole_avc & (packet == 0)) | (is_ex & ((low == 0) | (low == 5)))
-    facts.has_composition[is_plain] = True
-    facts.composition_ms[:] = np.where(is_whole_avc & (packet == 1), composition, 0)
-    facts.composition_ms[is_ex & has_time] = _signed_24(payload, 5)[is_ex & has_time]
+    is_frame = is_avc_frame | is_other
+    facts.codec[rows[is_plain]] = _LEGACY_VIDEO + low[is_plain]
+    facts.is_frame[rows] = is_frame
+    facts.is_keyframe[rows] = is_frame & (frame_type == 1)
+    facts.is_config[rows] = is_whole_avc & (packet == 0)
+    facts.has_composition[rows] = is_plain
+    facts.composition_ms[rows] = np.where(is_avc_frame, _signed_24(payload, 2), 0)
+    enhanced = np.flatnonzero(is_enhanced & ~is_command)
+    if len(enhanced):
+        is_plain[enhanced] = _read_enhanced_video(facts, rows[enhanced], payload[enhanced], size[enhanced])
     return is_plain
 
 
-def _read_audio(facts: Facts, payload: Any1D, is_audio: Flags) -> Flags:
-    size, first, packet = facts.size_bytes, payload[:, 0], payload[:, 1]
-    sound_format, low = first >> 4, first & 0x0F
-    is_aac = is_audio & (sound_format == _AAC) & (size >= 2) & (packet <= 1)
-    is_other = is_audio & (sound_format != _AAC) & (sound_format != _EX_AUDIO)
-    ex_codec = _AUDIO_CODECS.lookup(_fourcc(payload))
-    is_ex = is_audio & (sound_format == _EX_AUDIO) & (size >= 5) & (ex_codec != _NO_CODEC)
-    is_ex &= (low <= 2) | (low == 4)
-    is_plain: Flags = is_aac | is_other | is_ex
-    facts.codec[is_plain] = np.where(is_ex, ex_codec, _LEGACY_AUDIO + sound_format)[is_plain]
-    facts.is_config[:] |= (is_aac & (packet == 0)) | (is_ex & ((low == 0) | (low == 4)))
-    facts.is_frame[:] |= (is_aac & (packet == 1)) | is_other | (is_ex & (low == 1))
+def _read_enhanced_video(facts: PayloadFacts, rows: Numbers, payload: Bytes, size: Numbers) -> Flags:
+    fourcc, packet, frame_type = big_endian(payload[:, 1:5]), payload[:, 0] & 0x0F, payload[:, 0] >> 4 & 7
+    codec = _VIDEO_CODECS.lookup(fourcc)
+    has_time = (packet == 1) & np.isin(fourcc, _WITH_COMPOSITION)
+    is_plain: Flags = (packet <= 5) & (codec != _NO_CODEC) & (size >= np.where(has_time, 8, 5))
+    is_frame = is_plain & ((packet == 1) | (packet == 3))
+    facts.codec[rows] = np.where(is_plain, codec, _NO_CODEC)
+    facts.is_frame[rows] = is_frame
+    facts.is_keyframe[rows] = is_frame & (frame_type == 1)
+    facts.is_config[rows] = is_plain & ((packet == 0) | (packet == 5))
+    facts.has_composition[rows] = is_plain
+    facts.composition_ms[rows] = np.where(is_plain & has_time, _signed_24(payload, 5), 0)
     return is_plain
 
 
-def _read_closely(facts: Facts, row: int, payload: bytes) -> None:
-    packet: media.VideoPacket | media.AudioPacket
-    try:
-        if facts.kind[row] == VIDEO:
-            packet = media.parse_video(payload)
-            facts.composition_ms[row], facts.has_composition[row] = packet.composition_ms, True
-        else:
-            packet = media.parse_audio(payload)
-    except PeerError:
-        return  # broken or of a later specification: a tag with a payload that tells nothing
-    if packet.codec not in facts.names:
-        facts.names.append(packet.codec)
-    facts.codec[row] = facts.names.index(packet.codec)
-    # As the log has it: nobody can start at a keyframe of a side track alone.
-    facts.is_keyframe[row] = packet.is_keyframe and not packet.flags & media.SIDE_TRACK
-    facts.is_config[row] = packet.is_config
-    facts.is_frame[row] = bool(packet.flags & media.FRAME)
+def _read_audio(facts: PayloadFacts, rows: Numbers, payload: Bytes, size: Numbers) -> Flags:
+    first, packet = payload[:, 0], payload[:, 1]
+    sound_format = first >> 4
+    is_aac = (sound_format == _AAC) & (size >= 2) & (packet <= 1)
+    is_other = (sound_format != _AAC) & (sound_format != _EX_AUDIO)
+    is_plain: Flags = is_aac | is_other
+    facts.codec[rows[is_plain]] = _LEGACY_AUDIO + sound_format[is_plain]
+    facts.is_config[rows] = is_aac & (packet == 0)
+    facts.is_frame[rows] = (is_aac & (packet == 1)) | is_other
+    enhanced = np.flatnonzero(sound_format == _EX_AUDIO)
+    if len(enhanced):
+        is_plain[enhanced] = _read_enhanced_audio(facts, rows[enhanced], payload[enhanced], size[enhanced])
+    return is_plain
 
 
-def _fourcc(payload: Any1D) -> Numbers:
-    return payload[:, 1] << 24 | payload[:, 2] << 16 | payload[:, 3] << 8 | payload[:, 4]
+def _read_enhanced_audio(facts: PayloadFacts, rows: Numbers, payload: Bytes, size: Numbers) -> Flags:
+    packet, codec = payload[:, 0] & 0x0F, _AUDIO_CODECS.lookup(big_endian(payload[:, 1:5]))
+    is_plain: Flags = (size >= 5) & (codec != _NO_CODEC) & ((packet <= 2) | (packet == 4))
+    facts.codec[rows] = np.where(is_plain, codec, _NO_CODEC)
+    facts.is_config[rows] = is_plain & ((packet == 0) | (packet == 4))
+    facts.is_frame[rows] = is_plain & (packet == 1)
+    return is_plain
 
 
-def _signed_24(payload: Any1D, at: int) -> Numbers:
-    value = payload[:, at] << 16 | payload[:, at + 1] << 8 | payload[:, at + 2]
+def _signed_24(payload: Bytes, at: int) -> Numbers:
+    upper, middle, low = (payload[:, at + shift].astype(np.int64) for shift in range(3))
+    value: Numbers = upper << 16 | middle << 8 | low
     return (value ^ 0x800000) - 0x800000
 
 

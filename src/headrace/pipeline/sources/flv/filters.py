@@ -8,12 +8,19 @@ from typing import Any
 
 from pyspark.sql.datasource import EqualNullSafe, EqualTo, Filter, In, IsNotNull, Not
 
-from headrace.pipeline.sources.flv.columns import RowFilter
 from headrace.pipeline.sources.flv.names import stream_of
 from headrace.pipeline.sources.flv.schema import PROBLEMS
 
 _FLAGS = ("is_keyframe", "is_config", "is_frame")
 _NEVER_NULL = frozenset({"path", "file", "stream", "kind", *_FLAGS, "byte_offset", "size_bytes"})
+
+
+@dataclass(frozen=True)
+class RowFilter:
+    """Which tags are wanted, by facts that cost nothing. Empty wants all."""
+
+    kinds: frozenset[str] | None = None
+    flags: dict[str, bool] = field(default_factory=dict)  # is_keyframe, is_config, is_frame
 
 
 @dataclass(frozen=True)

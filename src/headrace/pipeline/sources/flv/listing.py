@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import NamedTuple
-
-import pyarrow.fs as pafs
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.filesystems import connect
-from headrace.pipeline.sources.flv.files import FileBytes, RemoteFile, open_local
+
+if TYPE_CHECKING:  # a local listing is planned without numpy and pyarrow (see `source`)
+    import pyarrow.fs as pafs
+
+    from headrace.pipeline.sources.flv.files import FileBytes
 
 DEFAULT_GLOB = "*.flv"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -63,17 +65,23 @@ class Root:
             found = self._select("*", is_recursive="/" in self._pattern)
             start = len(self.name.rstrip("/")) + 1
             return [file for file in found if wanted.fullmatch(file.path, start)]
+        if self._is_local:
+            if os.path.isdir(self.name):
+                return list(self._select(glob, is_recursive=is_recursive))
+            return [_found_file(self.name, os.stat(self.name))] if os.path.isfile(self.name) else None
         filesystem, base = self._place
         info = filesystem.get_file_info(base)
-        if info.type == pafs.FileType.Directory:
+        if info.type.name == "Directory":
             return list(self._select(glob, is_recursive=is_recursive))
-        return [self._found(info)] if info.type == pafs.FileType.File else None
+        return [self._found(info)] if info.is_file else None
 
     def holds(self, path: str) -> bool:
         """Whether a file of this name can be from here."""
         return path == self.name or path.startswith(self.name.rstrip("/") + "/")
 
     def open(self, path: str) -> FileBytes:
+        from headrace.pipeline.sources.flv.files import RemoteFile, open_local
+
         if self._is_local:
             return open_local(path)
         filesystem, base = self._place
@@ -81,18 +89,22 @@ class Root:
 
     @cached_property
     def _place(self) -> tuple[pafs.FileSystem, str]:
-        """The file system, and what it calls the place that we call `name`."""
-        if self._is_local:
-            return pafs.LocalFileSystem(), self.name
+        """The file system of an address, and what it calls the place that we call `name`."""
+        from headrace.pipeline.filesystems import connect
+
         filesystem, base = connect(self._uri)
         return filesystem, base.rstrip("/")
 
     def _select(self, glob: str, *, is_recursive: bool) -> Iterator[FoundFile]:
+        if self._is_local:
+            yield from _scan(self.name, glob, is_recursive=is_recursive)
+            return
+        import pyarrow.fs as pafs
+
         filesystem, base = self._place
         selector = pafs.FileSelector(base, recursive=is_recursive, allow_not_found=True)
         for info in filesystem.get_file_info(selector):
-            name = info.base_name
-            if info.type == pafs.FileType.File and not name.startswith(".") and fnmatchcase(name, glob):
+            if info.is_file and _is_taken(info.base_name, glob):
                 yield self._found(info)
 
     def _found(self, info: pafs.FileInfo) -> FoundFile:
@@ -123,6 +135,32 @@ class Files:
             if root.holds(path):
                 return root.open(path)
         raise FileNotFoundError(f"{path} is under none of {self._roots}")
+
+
+def _scan(folder: str, glob: str, *, is_recursive: bool) -> Iterator[FoundFile]:
+    """The files of a local directory. What goes away meanwhile was not there."""
+    folders = [folder]
+    while folders:
+        try:
+            entries = os.scandir(folders.pop())
+        except FileNotFoundError:
+            continue
+        with entries:
+            for entry in entries:
+                if entry.is_dir():
+                    if is_recursive:
+                        folders.append(entry.path)
+                elif _is_taken(entry.name, glob) and entry.is_file():
+                    with suppress(FileNotFoundError):
+                        yield _found_file(entry.path, entry.stat())
+
+
+def _is_taken(name: str, glob: str) -> bool:
+    return not name.startswith(".") and fnmatchcase(name, glob)
+
+
+def _found_file(path: str, status: os.stat_result) -> FoundFile:
+    return FoundFile(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 def _split_glob(path: str) -> tuple[str, str | None]:

@@ -7,7 +7,7 @@ rows            `tags`, or `problems`: what in the same files is no tag
 payload         whether tags have a column with their bytes: false
 events          the server's data directory, or several with commas: tags get their log_position where it tells;
                 batch only, and a file is then read by one task however large it is
-maxSplitBytes   files above this are read by several tasks: 512m
+maxSplitBytes   files above this are read by several tasks: 2g; from 512m on also where processors would have no task
 minPartitions   small files are packed into tasks, but into no fewer than this: the driver's processors
 Streams only:
 closeAfter      a file that has not grown for so long is finished: 5m (see `offsets` for what that means)
@@ -41,7 +41,7 @@ class FlvOptions:
     rows: str = TAGS
     has_payload: bool = False
     events: str | None = field(default=None, repr=False)
-    max_split_bytes: int = 512 << 20
+    max_split_bytes: int = 2 << 30
     min_partitions: int = 1
     close_after_ms: int = 300_000
     max_batch_bytes: int = 1 << 30
@@ -60,7 +60,7 @@ class FlvOptions:
             rows=rows,
             has_payload=_flag(given, "payload", default=False),
             events=given.get("events"),
-            max_split_bytes=_size(given, "maxSplitBytes", "512m"),
+            max_split_bytes=_size(given, "maxSplitBytes", "2g"),
             min_partitions=_size(given, "minPartitions", str(os.cpu_count() or 1)),
             close_after_ms=_duration_ms(given, "closeAfter", "5m"),
             max_batch_bytes=_size(given, "maxBytesPerBatch", "1g"),

@@ -1,25 +1,64 @@
-"""Files to tasks: a large file becomes several pieces, many small files one task."""
+"""Files to tasks: a large file becomes several pieces, many small files one task.
+
+Planning happens in a process of its own that Spark starts for it: nothing here needs numpy or pyarrow, which are half
+of what such a process would import.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from headrace.pipeline.sources.flv.positions import Place
-from headrace.pipeline.sources.flv.walk import Range
+from pyspark.sql.datasource import InputPartition
 
 # A task costs about as long as reading this much: fewer bytes than that are not worth one of their own.
 _LEAST_TASK_BYTES = 64 << 20
+# A file is not split for less: its pieces each look for their place, and most of its tags have no index then.
+_LEAST_SPLIT_BYTES = 512 << 20
 _OPEN_BYTES = 1 << 20  # what opening a file costs, in the same coin
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Range(NamedTuple):
+    """A part of a file to read: tags that start in it, from `begin` up to `stop`."""
+
+    begin: int
+    stop: int
+    size: int  # of the file, as it was when the ranges were made
+    step: int  # the distance from each of the following pieces' beginnings to the next
+    is_exact: bool = True  # begins where a tag does, or the file
+    tags_before: int | None = 0
+
+    @classmethod
+    def whole(cls, size: int) -> Range:
+        return cls(0, size, size, size)
+
+
+class Place(NamedTuple):
+    """Of a file: the position of its first frame, and the first one behind it that is not known any more."""
+
+    first: int
+    stop: int | None
+
+
+class Piece(NamedTuple):
     """What one task reads of one file."""
 
     path: str
     part: Range
     place: Place | None = None  # in the log, of a whole file
+
+
+class FlvPartition(InputPartition):
+    """One task's pieces."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        super().__init__(tuple(pieces))
+        self.pieces = tuple(pieces)
+
+
+def piece_bytes(total_bytes: int, max_bytes: int, min_tasks: int) -> int:
+    """How long the pieces of a large file are among files of so many bytes: all tasks together end at about a time."""
+    return min(max_bytes, max(_LEAST_SPLIT_BYTES, -(-total_bytes // _count_tasks(total_bytes, max_bytes, min_tasks))))
 
 
 def split(path: str, begin: int, size: int, max_bytes: int, tags_before: int | None = 0) -> Iterator[Piece]:
@@ -35,17 +74,20 @@ def pack(pieces: Iterable[Piece], max_bytes: int, min_tasks: int) -> list[tuple[
     """Pieces put together in their order into tasks of similar size."""
     pieces = list(pieces)
     total = sum(map(_cost, pieces))
-    target = min(max_bytes, max(_LEAST_TASK_BYTES, -(-total // min_tasks)))
-    tasks: list[tuple[Piece, ...]] = []
-    task: list[Piece] = []
-    cost = 0
+    count = min(_count_tasks(total, max_bytes, min_tasks), -(-total // min(max_bytes, _LEAST_TASK_BYTES)))
+    tasks: dict[int, list[Piece]] = {}
+    before = 0
     for piece in pieces:
-        if task and cost + _cost(piece) > target:
-            tasks.append(tuple(task))
-            task, cost = [], 0
-        task.append(piece)
-        cost += _cost(piece)
-    return [*tasks, tuple(task)] if task else tasks
+        # By where its middle lies among all: filled one after the other, tasks leave a last one with next to nothing.
+        tasks.setdefault((2 * before + _cost(piece)) * count // (2 * total), []).append(piece)
+        before += _cost(piece)
+    return [tuple(task) for task in tasks.values()]
+
+
+def _count_tasks(total_bytes: int, max_bytes: int, min_tasks: int) -> int:
+    """A multiple of the processors, so that none waits for the others while they do a last round."""
+    rounds = max(1, -(-total_bytes // (max_bytes * min_tasks)))
+    return rounds * min_tasks
 
 
 def _cost(piece: Piece) -> int:

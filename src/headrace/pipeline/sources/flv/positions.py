@@ -10,24 +10,18 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from headrace.pipeline.sources.flv.facts import Flags, Numbers
 from headrace.pipeline.sources.flv.listing import Files
+from headrace.pipeline.sources.flv.pieces import Place
 
 _EVENT_FILES = "*.jsonl"
 # Nearly every line is a sample: these are looked at without being parsed.
 _TOLD_BY = (b'"recording_opened"', b'"skipped"')
 _READ_BYTES = 4 << 20
-
-
-class Place(NamedTuple):
-    """Of a file: the position of its first frame, and the first one behind it that is not known any more."""
-
-    first: int
-    stop: int | None
 
 
 class Places:

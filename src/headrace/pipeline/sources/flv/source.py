@@ -2,13 +2,17 @@
 
 Owns the two readers and their registration. Spark 4.3 gives a Python source no list of the columns a query needs, so
 columns are pruned by naming them: `spark.read.schema("path string, size_bytes int").format("flv")`.
+
+Spark plans in processes of their own, which import this module anew, as every command of ours does: numpy, pyarrow and
+what reads files are imported where files are read.
 """
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -29,15 +33,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.sources.flv.filters import Wanted, push
-from headrace.pipeline.sources.flv.listing import FoundFile
-from headrace.pipeline.sources.flv.offsets import Limits, Offset, advance
+from headrace.pipeline.sources.flv.filters import RowFilter, Wanted, push
+from headrace.pipeline.sources.flv.listing import Files, FoundFile
+from headrace.pipeline.sources.flv.offsets import Limits, Offset, Progress, advance
 from headrace.pipeline.sources.flv.options import FlvOptions
-from headrace.pipeline.sources.flv.pieces import Piece, pack, split
-from headrace.pipeline.sources.flv.positions import Places
-from headrace.pipeline.sources.flv.reading import FlvPartition, FlvReading
+from headrace.pipeline.sources.flv.pieces import FlvPartition, Piece, Place, Range, pack, piece_bytes, split
 from headrace.pipeline.sources.flv.schema import require_columns, schema_of
-from headrace.pipeline.sources.flv.walk import Range, whole_tags
 
 _NOT_IN_STREAMS = "none in a stream: a tag may come before the event that tells its place"
 
@@ -51,6 +52,10 @@ def register(spark: SparkSession) -> None:
 class FlvDataSource(DataSource):
     """FLV files as rows, one per tag. Options are described in `options`, columns in `schema`."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        _settle()
+
     @classmethod
     def name(cls) -> str:
         return "flv"
@@ -60,6 +65,7 @@ class FlvDataSource(DataSource):
         return schema_of(options.rows, has_payload=options.has_payload)
 
     def reader(self, schema: StructType) -> FlvReader:
+        _settle()
         return FlvReader(FlvOptions.parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> FlvStreamReader:
@@ -75,28 +81,29 @@ class FlvReader(DataSourceReader):
     def __init__(self, options: FlvOptions, schema: StructType) -> None:
         require_columns(schema, options.rows)
         self._options = options
-        self._reading = FlvReading(options.files(), options.rows, schema)
+        self._schema = schema
+        self._files = options.files()
         self._wanted = Wanted()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._wanted, left = push(filters, self._options.rows)
-        self._reading = replace(self._reading, wanted=self._wanted.rows)
         return left
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        places = Places.read(options.events) if options.events is not None else None
-        found = [file for file in self._reading.files.find(may_be_missing=False) if self._wanted.has_file(file.path)]
-        pieces = (piece for file in found for piece in self._split(file, places))
+        place_of = _places(options.events) if options.events is not None else None
+        found = [file for file in self._files.find(may_be_missing=False) if self._wanted.has_file(file.path)]
+        most = piece_bytes(sum(file.size for file in found), options.max_split_bytes, options.min_partitions)
+        pieces: list[Piece] = []
+        for file in found:
+            if place_of is not None and (place := place_of(file.path)) is not None:
+                pieces.append(Piece(file.path, Range.whole(file.size), place))
+            else:
+                pieces += split(file.path, 0, file.size, most)
         return [FlvPartition(task) for task in pack(pieces, options.max_split_bytes, options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return self._reading.read(partition)
-
-    def _split(self, file: FoundFile, places: Places | None) -> Iterable[Piece]:
-        if places is not None and (place := places.of(file.path)) is not None:
-            return [Piece(file.path, Range.whole(file.size), place)]
-        return split(file.path, 0, file.size, self._options.max_split_bytes)
+        return _read(partition, self._files, self._options.rows, self._schema, self._wanted.rows)
 
 
 class FlvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -105,7 +112,8 @@ class FlvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: FlvOptions, schema: StructType, clock: Callable[[], float] = time.time) -> None:
         require_columns(schema, options.rows)
         self._options = options
-        self._reading = FlvReading(options.files(), options.rows, schema)
+        self._schema = schema
+        self._files = options.files()
         self._clock = clock
         self._target: tuple[list[FoundFile], int] | None = None
 
@@ -126,22 +134,25 @@ class FlvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         options, before, after = self._options, Offset.from_json(start), Offset.from_json(end)
-        pieces: list[Piece] = []
+        new: list[tuple[str, Progress, Progress]] = []
         for path, progress in after.files.items():
             known = before.files.get(path)
-            if known is None:
-                pieces += split(path, 0, progress.position, options.max_split_bytes)
-            elif known.position < progress.position:
-                pieces += split(path, known.position, progress.position, options.max_split_bytes, known.tags)
+            if known is None or known.position < progress.position:
+                new.append((path, known or Progress(0, 0, 0), progress))
+        total = sum(progress.position - known.position for _, known, progress in new)
+        most = piece_bytes(total, options.max_split_bytes, options.min_partitions)
+        pieces: list[Piece] = []
+        for path, known, progress in new:
+            pieces += split(path, known.position, progress.position, most, known.tags)
         return [FlvPartition(task) for task in pack(pieces, options.max_split_bytes, options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return self._reading.read(partition)
+        return _read(partition, self._files, self._options.rows, self._schema, RowFilter())
 
     def _look(self) -> tuple[list[FoundFile], int]:
         # The clock first: a file that changes during the listing must not seem older than it is.
         now_ms = int(self._clock() * 1000)
-        return self._reading.files.find(may_be_missing=True), now_ms
+        return self._files.find(may_be_missing=True), now_ms
 
     def _limits(self, limit: ReadLimit) -> Limits:
         options = self._options
@@ -150,11 +161,36 @@ class FlvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Limits(options.close_after_ms, max_bytes, None if isinstance(limit, ReadAllAvailable) else max_files)
 
     def _whole_tags(self, path: str, position: int, stop: int) -> tuple[int, int]:
+        from headrace.pipeline.sources.flv.walk import whole_tags
+
         try:
-            file = self._reading.files.open(path)
+            file = self._files.open(path)
         except (FileNotFoundError, PermissionError):
             return position, 0
         try:
             return whole_tags(file, position, stop)
         finally:
             file.close()
+
+
+def _read(partition: InputPartition, files: Files, rows: str, schema: StructType, wanted: RowFilter) -> Iterator[Any]:
+    from headrace.pipeline.sources.flv.reading import FlvReading
+
+    _settle()
+    return FlvReading(files, rows, schema, wanted).read(partition)
+
+
+@cache
+def _settle() -> None:
+    """Once in a process of Spark's, when all is imported.
+
+    Behind every step and task such a process looks for garbage in all that was ever imported: 10 to 20 ms of a
+    processor that the query's next step needs, four times a query. What is there by now stays as long as the process.
+    """
+    gc.freeze()
+
+
+def _places(events: str) -> Callable[[str], Place | None]:
+    from headrace.pipeline.sources.flv.positions import Places
+
+    return Places.read(events).of

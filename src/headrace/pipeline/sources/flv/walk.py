@@ -31,6 +31,8 @@ from headrace.pipeline.sources.flv.chain import (
     Offsets,
 )
 from headrace.pipeline.sources.flv.files import Bytes, FileBytes
+from headrace.pipeline.sources.flv.gather import big_endian, bytes_at
+from headrace.pipeline.sources.flv.pieces import Range
 
 SIGNATURE = b"FLV"  # E.2
 _FILE_HEADER_BYTES = 9  # E.2: DataOffset of version 1
@@ -38,7 +40,7 @@ _MAX_DATA_OFFSET = 1024  # as `protocol.flv` has it
 _DATA_OFFSET_AT = 5
 
 # Tags looked at before they are checked: few behind damage, where most turn out to be none.
-_FIRST_RUN = 64
+_RUN_BEHIND_DAMAGE = 64
 _LONGEST_RUN = 1 << 16
 _TYPE_AND_SIZE = Struct(">I")
 
@@ -62,22 +64,6 @@ class Problem:
     found: str
     expected: str
     resumed_at: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A part of a file to read: tags that start in it, from `begin` up to `stop`."""
-
-    begin: int
-    stop: int
-    size: int  # of the file, as it was when the ranges were made
-    step: int  # the distance from each of the following pieces' beginnings to the next
-    is_exact: bool = True  # begins where a tag does, or the file
-    tags_before: int | None = 0
-
-    @classmethod
-    def whole(cls, size: int) -> Range:
-        return cls(0, size, size, size)
 
 
 def walk(file: FileBytes, part: Range) -> Iterator[Tags | Problem]:
@@ -141,7 +127,7 @@ def read_file_header(file: FileBytes, size: int) -> tuple[int | None, Fault | No
 
 def _walk_from(chain: Chain, file: FileBytes, position: int, part: Range) -> Iterator[Tags | Problem]:
     index = part.tags_before
-    stop, run, needed = min(part.stop, chain.size), _FIRST_RUN, 0
+    stop, run, needed = min(part.stop, chain.size), _LONGEST_RUN, 0
     while True:
         while position >= stop:
             if stop >= chain.size or chain.anchor(stop) is not None:
@@ -165,7 +151,7 @@ def _walk_from(chain: Chain, file: FileBytes, position: int, part: Range) -> Ite
         yield Problem(position, *chain.fault(position), resumed_at)
         if resumed_at is None:
             return
-        position, run = resumed_at, _FIRST_RUN
+        position, run = resumed_at, _RUN_BEHIND_DAMAGE
 
 
 def _tags_in(data: Bytes, most: int) -> tuple[Offsets, Offsets]:
@@ -181,9 +167,7 @@ def _tags_in(data: Bytes, most: int) -> tuple[Offsets, Offsets]:
     if position > length:  # the last one is cut by the window's end
         edges = edges[:-1]
     starts, ends = edges[:-1], edges[1:]
-    sizes = np.zeros(len(starts), np.int64)
-    for back in range(SIZE_BYTES, 0, -1):
-        sizes = sizes << 8 | data[ends - back]
+    sizes = big_endian(bytes_at(data, ends - SIZE_BYTES, SIZE_BYTES))
     is_link = IS_TAG_TYPE[data[starts]] & (sizes == ends - starts - SIZE_BYTES)
     count = len(starts) if is_link.all() else int(np.argmin(is_link))
     return starts[:count], ends[:count]
