@@ -21,6 +21,7 @@ from headrace.pipeline.archive import PACKAGE, pack_for_this_process
 from headrace.pipeline.class_archive import ClassArchive
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.java import Java, find_java, user_cache_dir
+from headrace.pipeline.jvm_functions import remember_functions
 from headrace.pipeline.masters import is_local, is_on_this_machine, require_master, require_remote
 from headrace.pipeline.reasons import reason_of
 from headrace.pipeline.sources.flv.source import register
@@ -180,6 +181,7 @@ def _start(app_name: str, master: str, conf: Mapping[str, str], cache_dir: Path,
             session = builder.getOrCreate()
     except Exception as error:
         raise PipelineError("SPARK_NOT_STARTED", master=master, reason=reason_of(error)) from error
+    remember_functions(session)
     if archive is not None:
         session.sparkContext.addPyFile(str(archive))
     return session
