@@ -97,7 +97,11 @@ def _build(spark: SparkSession, lake: Lake, progress: Progress, board: Board) ->
     lake.on_replaced = lambda table: progress.advance(files=1)
     try:
         with following(spark, progress):
-            for lane, tables in (("events", EventTables(spark, lake)), ("recordings", RecordingTables(spark, lake))):
+            # Nobody else wants the other core.
+            for lane, tables in (
+                ("events", EventTables(spark, lake)),
+                ("recordings", RecordingTables(spark, lake, threads=2)),
+            ):
                 since_s = time.monotonic()
                 built = tables.build()
                 if built is not None:
