@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.session import _java_options, is_connect, is_in_process, make_session
+from headrace.pipeline.session import is_connect, is_in_process, make_session
 
 
 @pytest.mark.spark
@@ -30,13 +30,6 @@ def test_a_session_has_the_settings_that_tables_rely_on(spark: SparkSession) -> 
     assert "TieredStopAtLevel=1" in options
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert (is_in_process(spark), is_connect(spark)) == (True, False)
-
-
-@pytest.mark.parametrize(
-    ("master", "is_short", "expected"), [("local[2]", True, True), ("local[2]", False, False), ("yarn", True, False)]
-)
-def test_a_short_job_on_this_machine_has_the_quick_compiler_alone(master: str, is_short: bool, expected: bool) -> None:
-    assert ("-XX:TieredStopAtLevel=1" in _java_options(master, is_short)) is expected
 
 
 def test_a_python_for_executors_that_is_not_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,9 +177,13 @@ def _start(
         # Spark gives it to executors, and forgets the Python that follows a stream's source beside the driver's JVM.
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(archive), os.environ.get("PYTHONPATH"))))
     settings = {**_CONF, **_machine_settings(master), **conf}
-    options = [_java_options(master, is_short), settings.get("spark.driver.extraJavaOptions")]
+    options = [_java_options(master), settings.get("spark.driver.extraJavaOptions")]
     if is_local(master) and SparkContext._gateway is None:
-        options.append(_class_options(ClassArchive(cache_dir, java, Path(pyspark.__file__).parent), leaves_classes))
+        classes = ClassArchive(cache_dir, java, Path(pyspark.__file__).parent)
+        options.append(_class_options(classes, leaves_classes))
+        # What a JVM writes down of what its compilers learned is for long jobs too.
+        if is_short and (_written is None or not classes.holds_profiles):
+            options.insert(0, _SHORT_JAVA)
     settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
@@ -239,11 +243,9 @@ def _machine_settings(master: str) -> dict[str, str]:
     }
 
 
-def _java_options(master: str, is_short: bool) -> str:
+def _java_options(master: str) -> str:
     logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    if not is_local(master):
-        return logging
-    return f"{_LOCAL_JAVA} {_SHORT_JAVA} {logging}" if is_short else f"{_LOCAL_JAVA} {logging}"
+    return f"{_LOCAL_JAVA} {logging}" if is_local(master) else logging
 
 
 def _connect(app_name: str, remote: str, settings: Mapping[str, str]) -> SparkSession:
