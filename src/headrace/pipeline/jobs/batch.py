@@ -32,7 +32,6 @@ from headrace.pipeline.sources import events as event_source
 from headrace.pipeline.tables import timeline
 from headrace.pipeline.tables.catalog import DERIVED
 
-_SHORT_EVENT_BYTES = 16 << 20
 _FEW_EVENT_BYTES = 4 << 20  # no more than a few lines, or longer ones than any event is
 TookIn = Callable[[int, int, float], None]  # rows, problems, and how long it took
 
@@ -64,7 +63,7 @@ def is_short(data_dirs: list[Path], record_dirs: list[Path]) -> bool:
     """Whether it is the work of a minute at most, by what there is to take in."""
     events = (path for data_dir in data_dirs for path in (data_dir / event_source.FOLDER).glob("**/*.jsonl"))
     recordings = (path for record_dir in record_dirs for path in record_dir.glob("**/*.flv"))
-    return chunked.is_below(events, _SHORT_EVENT_BYTES) and chunked.is_below(recordings, few_tags.MAX_BYTES)
+    return chunked.is_below(events, _FEW_EVENT_BYTES) and chunked.is_below(recordings, few_tags.MAX_BYTES)
 
 
 def run(
