@@ -38,7 +38,8 @@ class ClassArchive:
             status = jar.stat()
             about.append(f"{jar.name} {status.st_size} {status.st_mtime_ns}")
         name = hashlib.sha256("\n".join(about).encode()).hexdigest()[:16]
-        self._options = _CACHE if java.version >= _FIRST_WITH_CACHE else _SHARED
+        self.holds_profiles = java.version >= _FIRST_WITH_CACHE  # of methods, for the compilers of later JVMs
+        self._options = _CACHE if self.holds_profiles else _SHARED
         self._path = cache_dir / f"spark-{name}.classes"
         self._unfinished = cache_dir / f"spark-{name}.{os.getpid()}.new"
 

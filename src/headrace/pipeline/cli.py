@@ -88,6 +88,7 @@ def _run_on_spark(options: argparse.Namespace) -> None:
                 remote=options.remote,
                 conf=dict(options.conf),
                 leaves_classes=options.job == "batch",  # whoever stops a run wants it to end at once
+                is_short=options.job == "batch" and batch.is_short(*places),
             )
         except HeadraceError as error:
             board.end(str(error))

@@ -21,6 +21,7 @@ from headrace.pipeline.archive import PACKAGE, pack_for_this_process
 from headrace.pipeline.class_archive import ClassArchive
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.java import Java, find_java, user_cache_dir
+from headrace.pipeline.jvm_functions import remember_functions
 from headrace.pipeline.masters import is_local, is_on_this_machine, require_master, require_remote
 from headrace.pipeline.reasons import reason_of
 from headrace.pipeline.sources.flv.source import register
@@ -32,6 +33,8 @@ _WRITING_S = 300.0  # against hanging: it takes ten on two cores
 _written: ClassArchive | None = None  # by this process's JVM, when it ends
 # One machine has the server to run too: a small heap, no threads that only collect garbage, and few partitions.
 _LOCAL_JAVA = "-XX:+UseSerialGC"
+# The compiler that makes fast code takes a third of a short job's processor time, and is done when the job is.
+_SHORT_JAVA = "-XX:TieredStopAtLevel=1"
 _LOCAL_CONF = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",  # on a cluster it is Spark's many, which adapt to how much there is
@@ -68,17 +71,21 @@ def make_session(
     conf: Mapping[str, str] | None = None,
     cache_dir: Path | None = None,
     leaves_classes: bool = False,
+    is_short: bool = False,
 ) -> SparkSession:
     """A session with our sources registered, or the one that this process has already. See `end_session`.
 
-    One that `leaves_classes` makes the next ones start faster, and takes some seconds to end for it, once.
+    One that `leaves_classes` makes the next ones start faster, and takes some seconds to end for it, once. One that
+    `is_short` is for a minute's work at most.
 
     `remote` is the address of a Spark Connect server, and then `master` is that server's business. `conf` goes
     over every setting here; Java options in it are added to ours. Raises PipelineError if Spark cannot be had so.
     """
     own = {} if shuffle_partitions is None else {"spark.sql.shuffle.partitions": str(shuffle_partitions)}
     session = (
-        _start(app_name, master, {**own, **(conf or {})}, cache_dir or user_cache_dir(os.environ), leaves_classes)
+        _start(
+            app_name, master, {**own, **(conf or {})}, cache_dir or user_cache_dir(os.environ), leaves_classes, is_short
+        )
         if remote is None
         else _connect(app_name, remote, {**_CONF, **own, **(conf or {})})
     )
@@ -162,7 +169,9 @@ def flv_options(spark: SparkSession) -> dict[str, str]:
     return {"minPartitions": str(spark.sparkContext.defaultParallelism)}
 
 
-def _start(app_name: str, master: str, conf: Mapping[str, str], cache_dir: Path, leaves_classes: bool) -> SparkSession:
+def _start(
+    app_name: str, master: str, conf: Mapping[str, str], cache_dir: Path, leaves_classes: bool, is_short: bool
+) -> SparkSession:
     require_master(master, os.environ)
     java = find_java(os.environ, cache_dir)
     _prepare_environment(master, java)
@@ -173,7 +182,11 @@ def _start(app_name: str, master: str, conf: Mapping[str, str], cache_dir: Path,
     settings = {**_CONF, **_machine_settings(master), **conf}
     options = [_java_options(master), settings.get("spark.driver.extraJavaOptions")]
     if is_local(master) and SparkContext._gateway is None:
-        options.append(_class_options(ClassArchive(cache_dir, java, Path(pyspark.__file__).parent), leaves_classes))
+        classes = ClassArchive(cache_dir, java, Path(pyspark.__file__).parent)
+        options.append(_class_options(classes, leaves_classes))
+        # What a JVM writes down of what its compilers learned is for long jobs too.
+        if is_short and (_written is None or not classes.holds_profiles):
+            options.insert(0, _SHORT_JAVA)
     settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
@@ -183,6 +196,7 @@ def _start(app_name: str, master: str, conf: Mapping[str, str], cache_dir: Path,
             session = builder.getOrCreate()
     except Exception as error:
         raise PipelineError("SPARK_NOT_STARTED", master=master, reason=reason_of(error)) from error
+    remember_functions(session)
     if archive is not None:
         session.sparkContext.addPyFile(str(archive))
     return session

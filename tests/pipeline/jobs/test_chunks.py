@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.pipeline.jobs import chunks
-from headrace.pipeline.jobs.chunks import Chunk, by_file, by_folder
+from headrace.pipeline.jobs.chunks import Chunk, by_file, by_folder, is_below
 
 
 @pytest.fixture
@@ -59,3 +60,23 @@ def test_a_file_that_is_gone_by_now_is_left_out(archive: Path) -> None:
     paths[0].unlink()
     assert sum(piece.files for piece in by_file(paths, 1000)) == 5
     assert by_folder([], 1000) == []
+
+
+def test_whether_it_is_little_is_known_without_looking_at_all_of_it(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[Path] = []
+
+    def files() -> Iterator[Path]:
+        for path in sorted(archive.glob("*/*")):
+            looked_at.append(path)
+            yield path
+
+    assert is_below(files(), 155)
+    assert len(looked_at) == 6
+    looked_at.clear()
+    assert not is_below(files(), 69)
+    assert len(looked_at) == 3
+    assert is_below([archive / "gone.jsonl"], 0), "the server made room"
+    monkeypatch.setattr(chunks, "MAX_FILES", 5)
+    assert not is_below(files(), 155)

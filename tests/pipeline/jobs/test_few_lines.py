@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipeline.jobs import few_lines
-from headrace.pipeline.jobs.few_lines import FewLines
+from headrace.pipeline.jobs.few_lines import FewLines, read_few_lines
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines
 from headrace.pipeline.jobs.lake import Lake, open_lake
+from headrace.pipeline.sources import events as event_source
 from tests.pipeline.jobs.logs_on_disk import event_keys, read, some_stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -77,3 +78,23 @@ def test_what_is_out_of_the_ordinary_goes_the_general_way(
     assert general == ["bad", "twice", "many"]
     assert event_keys(Path(lake.address)) == [("n1", one["seq"]) for one in events[:7]]
     assert len(read(Path(lake.address), "problems")) == 2
+
+
+def test_files_of_few_lines_are_read_as_spark_reads_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "events" / "hour=08"
+    folder.mkdir(parents=True)
+    (folder / "a.jsonl").write_bytes("one\ntwo\r\n\n drei \u00e4\u2028x\x0b\x0c\x1c\x85\n".encode())
+    (folder / "b.jsonl").write_bytes(b"an end without a newline")
+    paths = sorted(folder.glob("*.jsonl"))
+    few = read_few_lines(paths)
+    assert few is not None
+    by_spark = event_source.read_lines(spark, tmp_path).orderBy("file").toArrow()
+    assert few.sort_by("line").to_pylist() == by_spark.sort_by("line").to_pylist()
+    assert few.num_rows == 5
+    monkeypatch.setattr(few_lines, "MAX_LINES", 4)
+    assert read_few_lines(paths) is None
+    monkeypatch.undo()
+    (folder / "c.jsonl").write_bytes(b"\xff\xfe")
+    assert read_few_lines([*paths, folder / "c.jsonl"]) is None

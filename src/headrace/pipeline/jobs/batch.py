@@ -17,19 +17,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.pipeline.jobs import chunks as chunked
+from headrace.pipeline.jobs import few_tags
 from headrace.pipeline.jobs.board import Board
 from headrace.pipeline.jobs.build import EventTables, RecordingTables
 from headrace.pipeline.jobs.chunks import Chunk
+from headrace.pipeline.jobs.few_lines import FewLines, read_few_lines
 from headrace.pipeline.jobs.following import following
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.progress import Progress, SilentProgress
 from headrace.pipeline.jobs.report import Say, describe
-from headrace.pipeline.session import flv_options
+from headrace.pipeline.session import flv_options, is_in_process
 from headrace.pipeline.sources import events as event_source
 from headrace.pipeline.tables import timeline
 from headrace.pipeline.tables.catalog import DERIVED
 
+_FEW_EVENT_BYTES = 4 << 20  # no more than a few lines, or longer ones than any event is
 TookIn = Callable[[int, int, float], None]  # rows, problems, and how long it took
 
 
@@ -54,6 +57,13 @@ class Range:
         if self.stop is not None:
             rows = rows.where(F.col(column) < int(self.stop.timestamp() * 1000))
         return rows
+
+
+def is_short(data_dirs: list[Path], record_dirs: list[Path]) -> bool:
+    """Whether it is the work of a minute at most, by what there is to take in."""
+    events = (path for data_dir in data_dirs for path in (data_dir / event_source.FOLDER).glob("**/*.jsonl"))
+    recordings = (path for record_dir in record_dirs for path in record_dir.glob("**/*.flv"))
+    return chunked.is_below(events, _FEW_EVENT_BYTES) and chunked.is_below(recordings, few_tags.MAX_BYTES)
 
 
 def run(
@@ -86,7 +96,11 @@ def _build(spark: SparkSession, lake: Lake, progress: Progress, board: Board) ->
     lake.on_replaced = lambda table: progress.advance(files=1)
     try:
         with following(spark, progress):
-            for lane, tables in (("events", EventTables(spark, lake)), ("recordings", RecordingTables(spark, lake))):
+            # Nobody else wants the other core.
+            for lane, tables in (
+                ("events", EventTables(spark, lake)),
+                ("recordings", RecordingTables(spark, lake, threads=2)),
+            ):
                 since_s = time.monotonic()
                 built = tables.build()
                 if built is not None:
@@ -116,6 +130,11 @@ def _take_in_events(
         return
     _begin(progress, "events", chunks)
     total = Taken(0, 0)
+    if wanted.is_everything and is_in_process(spark):
+        few = _take_in_few_events(spark, lake, part, data_dir, chunks)
+        if few is not None:
+            _advance(progress, chunks, few.rows)
+            total, chunks = few, []
     for number, chunk in enumerate(chunks):
         # The whole folder by its name, as long as it is one piece.
         folders = None if len(chunks) == 1 and wanted.is_everything else chunk.paths
@@ -127,9 +146,25 @@ def _take_in_events(
     progress.end(describe("events", total.rows, total.problems, time.monotonic() - began_s))
 
 
+def _take_in_few_events(
+    spark: SparkSession, lake: Lake, part: str, data_dir: Path, chunks: list[Chunk]
+) -> Taken | None:
+    if sum(chunk.size_bytes for chunk in chunks) > _FEW_EVENT_BYTES:
+        return None
+    lines = read_few_lines(sorted((data_dir / event_source.FOLDER).glob("**/*.jsonl")))
+    return None if lines is None else FewLines(spark, lake).take_in_few(part, lines)
+
+
 def _begin(progress: Progress, what: str, chunks: list[Chunk]) -> None:
     files, size_bytes = sum(chunk.files for chunk in chunks), sum(chunk.size_bytes for chunk in chunks)
     progress.begin(what, files=files, size_bytes=size_bytes)
+
+
+def _advance(progress: Progress, chunks: list[Chunk], rows: int) -> None:
+    """All of them at once."""
+    for chunk in chunks:
+        progress.advance(files=chunk.files, size_bytes=chunk.size_bytes)
+    progress.advance(rows=rows)
 
 
 def _named(part: str, number: int) -> str:
@@ -178,6 +213,11 @@ def _take_in_recordings(
     chunks = chunked.by_file(paths, chunked.RECORDING_BYTES)
     _begin(progress, "tags", chunks)
     total = Taken(0, 0)
+    if is_in_process(spark) and sum(chunk.size_bytes for chunk in chunks) <= few_tags.MAX_BYTES:
+        few = few_tags.take_in_few_tags(lake, part, [path for chunk in chunks for path in chunk.paths])
+        if few is not None:
+            _advance(progress, chunks, few)
+            total, chunks = Taken(few, 0), []
     for number, chunk in enumerate(chunks):
         where = str(record_dir) if len(chunks) == 1 and wanted.is_everything else chunk.paths
         name = _named(part, number)

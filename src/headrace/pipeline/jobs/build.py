@@ -82,8 +82,9 @@ class EventTables:
 class RecordingTables:
     """Builds what it takes recordings for, again and again. Only of events that are told: it asks who lived when."""
 
-    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, threads: int = 1) -> None:
         self._spark = spark
+        self._threads = threads
         self._lake = lake
         self._events = EventParts(lake)
         self._tags = Parts(lake, "tags", "path", "byte_offset")
@@ -114,7 +115,7 @@ class RecordingTables:
 
     @cached_property
     def _few(self) -> FewRecordings:
-        return FewRecordings(self._spark, self._lake)
+        return FewRecordings(self._spark, self._lake, self._threads)
 
     @cached_property
     def _quick(self) -> SparkSession:

@@ -45,6 +45,16 @@ def by_file(paths: Iterable[Path], max_bytes: int) -> list[Chunk]:
     return list(_joined([_of_file(file) for file in sorted(_sized(paths))], max_bytes))
 
 
+def is_below(paths: Iterable[Path], max_bytes: int) -> bool:
+    """Whether these are no more bytes, and no more files than are worth counting. Looks no further than to know."""
+    size_bytes = 0
+    for number, file in enumerate(_sized(paths)):
+        size_bytes += file.size_bytes
+        if size_bytes > max_bytes or number >= MAX_FILES:
+            return False
+    return True
+
+
 def _sized(paths: Iterable[Path]) -> Iterator[_File]:
     for path in paths:
         try:

@@ -37,6 +37,7 @@ from headrace.pipeline.tables import (
 from headrace.pipeline.tables.catalog import TABLES
 
 MAX_HEADS = 200  # of streams that were live most recently; a megabyte an hour each
+Heads = dict[tuple[str, str], Head]  # by node and stream
 Around = Callable[[Collection[Unit]], tuple[set[Unit], set[Unit]]]
 
 
@@ -76,24 +77,35 @@ class FewEvents(_FewRows):
     def build(self, selection: Selection) -> None:
         events, own_sessions, states = self._events.frame, self._sessions.frame, self._states.frame
         self._events.put(selection.events())
-        self._sessions.put(self._publish("sessions", selection, lambda: sessions.build(events)))
-        self._states.put(self._publish("destination_states", selection, lambda: destination_states.build(events)))
-        make: dict[str, Callable[[], DataFrame]] = {
-            "incidents": lambda: incidents.build(events, own_sessions, states),
+        of_events: dict[str, Callable[[], DataFrame]] = {
+            "sessions": lambda: sessions.build(events),
             "stream_health": lambda: stream_health.build(events, stream_windows.by_arrival(events)),
+            "destination_states": lambda: destination_states.build(events),
+        }
+        of_these: dict[str, Callable[[], DataFrame]] = {
+            "incidents": lambda: incidents.build(events, own_sessions, states),
             "destination_health": lambda: destination_health.build(events, own_sessions, states),
             "audience": lambda: audience.build(own_sessions),
         }
-        with ThreadPoolExecutor(2) as threads:  # they do not need each other
-            for work in [threads.submit(self._publish, name, selection, one) for name, one in make.items()]:
+        with ThreadPoolExecutor(2) as threads:
+            begun = {name: threads.submit(self._publish, name, selection, one) for name, one in of_events.items()}
+            self._sessions.put(begun["sessions"].result())
+            self._states.put(begun["destination_states"].result())
+            rest = [threads.submit(self._publish, name, selection, one) for name, one in of_these.items()]
+            for work in (begun["stream_health"], *rest):
                 work.result()
 
 
 class FewRecordings(_FewRows):
-    """The tables that it takes recordings for: of a live stream from its tail and its head, see `heads`."""
+    """The tables that it takes recordings for: of a live stream from its tail and its head, see `heads`.
 
-    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+    Beside a live job they are built one after the other (`threads`): another core is for the tables of events, which
+    are wanted sooner.
+    """
+
+    def __init__(self, spark: SparkSession, lake: Lake, threads: int = 1) -> None:
         super().__init__(spark, lake)
+        self._threads = threads
         event_schema = TABLES["events"].schema
         self._events, self._wide_events, self._opened = (
             self._slot(name, event_schema) for name in ("events", "wide_events", "opened")
@@ -117,10 +129,6 @@ class FewRecordings(_FewRows):
             self._heads.pop((unit.node, unit.stream_id or ""), None)
 
     def build(self, selection: Selection, around: Around) -> None:
-        # One after the other: another core is for the tables of events, which are wanted sooner.
-        events, tags, sums, contents = (
-            slot.frame for slot in (self._events, self._stream_tags, self._sums, self._contents)
-        )
         rows = selection.events()
         self._events.put(rows)
         tails = self._tails(selection)
@@ -128,36 +136,51 @@ class FewRecordings(_FewRows):
         marked = [tail.marked().cast(schema) for tail in tails.values()]
         self._stream_tags.put(pa.concat_tables([schema.empty_table(), *marked]))
         heads = {key: tail.head for key, tail in tails.items() if tail.head is not None}
+        around_these = around(selection.units)
 
+        with ThreadPoolExecutor(self._threads) as threads:  # in this order if there is one, and none needs another
+            windows = threads.submit(self._build_windows, selection, heads)
+            groups = threads.submit(self._build_gops, selection, heads)
+            files = threads.submit(self._build_recordings, selection, heads)
+            audit = threads.submit(self._build_relay_audit, selection, rows, *around_these)
+            own_sums, own_windows = windows.result()
+            built = (own_sums, own_windows, groups.result(), files.result())
+            audit.result()
+        for key, tail in tails.items():
+            own = pc.field("node").isin([key[0]]) & pc.field("stream_id").isin([key[1]])
+            before = tail.tags_before(tail.next_cut or 0)
+            tables = (table.filter(own) for table in built)
+            self._keep(key, move_on(tail, _claims(selection.opened(), before), *tables))
+
+    def _build_windows(self, selection: Selection, heads: Heads) -> tuple[pa.Table, pa.Table]:
+        events, tags, sums = self._events.frame, self._stream_tags.frame, self._sums.frame
         own_sums = self._run("sums", lambda: stream_windows.sums_of(tags))
         own_sums = pa.concat_tables([_behind(own_sums.cast(SUMS), heads), *(head.sums for head in heads.values())])
         self._sums.put(own_sums)
-        own_windows = self._run(
+        rows = self._run(
             "stream_windows",
             lambda: stream_windows.by_arrival(events).unionByName(stream_windows.by_media_time(sums)),
         )
-        own_windows = pa.concat_tables(
-            [own_windows.cast(self._lake.arrow_schema("stream_windows")), *(head.windows for head in heads.values())]
-        )
-        self._lake.replace_units("stream_windows", own_windows, selection.files)
+        rows = rows.cast(self._lake.arrow_schema("stream_windows"))
+        rows = pa.concat_tables([rows, *(head.windows for head in heads.values())])
+        self._lake.replace_units("stream_windows", rows, selection.files)
+        return own_sums, rows
 
-        own_gops = self._run("gops", lambda: gops.build(events, tags))
-        own_gops = pa.concat_tables(
-            [own_gops.cast(self._lake.arrow_schema("gops")), *(head.gops for head in heads.values())]
-        )
-        self._lake.replace_units("gops", own_gops, selection.files)
+    def _build_gops(self, selection: Selection, heads: Heads) -> pa.Table:
+        events, tags = self._events.frame, self._stream_tags.frame
+        rows = self._run("gops", lambda: gops.build(events, tags)).cast(self._lake.arrow_schema("gops"))
+        rows = pa.concat_tables([rows, *(head.gops for head in heads.values())])
+        self._lake.replace_units("gops", rows, selection.files)
+        return rows
 
-        own_contents = self._run("contents", lambda: recordings.contents_of(tags))
-        own_contents = pa.concat_tables([own_contents.cast(CONTENTS), *(head.contents for head in heads.values())])
-        self._contents.put(own_contents)
+    def _build_recordings(self, selection: Selection, heads: Heads) -> pa.Table:
+        """Gives what is in the files."""
+        events, tags, contents = self._events.frame, self._stream_tags.frame, self._contents.frame
+        rows = self._run("contents", lambda: recordings.contents_of(tags)).cast(CONTENTS)
+        rows = pa.concat_tables([rows, *(head.contents for head in heads.values())])
+        self._contents.put(rows)
         self._publish("recordings", selection, lambda: recordings.of_contents(events, contents))
-
-        for key, tail in tails.items():
-            own = pc.field("node").isin([key[0]]) & pc.field("stream_id").isin([key[1]])
-            tables = (table.filter(own) for table in (own_sums, own_windows, own_gops, own_contents))
-            before = tail.tags_before(tail.next_cut or 0)
-            self._keep(key, move_on(tail, _claims(selection.opened(), before), *tables))
-        self._build_relay_audit(selection, rows, *around(selection.units))
+        return rows
 
     def _tails(self, selection: Selection) -> dict[tuple[str, str], Tail]:
         """Of each stream with tags what is new since its head, or everything where the head does not hold."""
@@ -231,7 +254,7 @@ def _claims(opened: pa.Table, paths: Iterable[str]) -> Claims:
     return frozenset(row for row in rows if file_name(row[2]) in names)
 
 
-def _behind(sums: pa.Table, heads: dict[tuple[str, str], Head]) -> pa.Table:
+def _behind(sums: pa.Table, heads: Heads) -> pa.Table:
     """Without the seconds that a head has: the tail knows too little of them."""
     kept = pa.array(
         [

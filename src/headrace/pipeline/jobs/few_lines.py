@@ -7,9 +7,13 @@ which does the same for any number of lines.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines
 from headrace.pipeline.jobs.lake import Lake
@@ -31,13 +35,18 @@ class FewLines:
         self._plan = Plan(events.build(event_source.good(event_source.parse(self._slot.frame))))
 
     def take_in(self, spark: SparkSession, lake: Lake, part: str, lines: DataFrame) -> Taken:
-        few = lines.limit(MAX_LINES + 1).toArrow()
-        if few.num_rows <= MAX_LINES:
-            self._slot.put(few)
-            rows = self._plan.run()
-            if rows.num_rows == few.num_rows:
-                return Taken(lake.add_part("events", part, self._without_known(rows)), 0)
-        return take_in_lines(spark, lake, part, lines)
+        taken = self.take_in_few(part, lines.limit(MAX_LINES + 1).toArrow())
+        return take_in_lines(spark, lake, part, lines) if taken is None else taken
+
+    def take_in_few(self, part: str, lines: pa.Table) -> Taken | None:
+        """None where it is not for us, and nothing has been done."""
+        if lines.num_rows > MAX_LINES:
+            return None
+        self._slot.put(lines)
+        rows = self._plan.run()
+        if rows.num_rows != lines.num_rows:
+            return None
+        return Taken(self._lake.add_part("events", part, self._without_known(rows)), 0)
 
     def _without_known(self, rows: pa.Table) -> pa.Table:
         if not rows.num_rows:
@@ -54,6 +63,23 @@ class FewLines:
             for batch in self._lake.dataset("events", near).to_batches(columns=list(events.KEY)):
                 found.update(_keys(batch))
         return found
+
+
+def read_few_lines(paths: Iterable[Path]) -> pa.Table | None:
+    """The lines of some files, without Spark; None if they are many, or bytes that are no text."""
+    lines: list[str] = []
+    files: list[str] = []
+    for path in paths:
+        try:
+            with path.open(encoding="utf-8") as text:
+                found = [line.rstrip("\n") for line in islice(text, MAX_LINES + 1)]
+        except UnicodeDecodeError:
+            return None
+        lines += found
+        files += [str(path)] * len(found)
+        if len(lines) > MAX_LINES:
+            return None
+    return pa.table([lines, files], schema=to_arrow_schema(_LINES))
 
 
 def _keys(rows: pa.Table | pa.RecordBatch) -> list[tuple[str, str, int]]:
