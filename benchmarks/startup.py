@@ -27,7 +27,7 @@ _QUERY = """
 import time
 began = time.time()
 from headrace.pipeline.session import make_session
-spark = make_session("startup")
+spark = make_session("startup", is_short=True)
 session = time.time()
 spark.range(1000).selectExpr("sum(id)").collect()
 print(session - began, time.time() - session)

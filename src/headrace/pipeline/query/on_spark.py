@@ -12,7 +12,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -31,6 +31,7 @@ from headrace.pipeline.query.result import Result, distinct
 from headrace.pipeline.session import make_session
 
 TRIES = 10  # a live stream's files are replaced every two seconds or so, and a small query on a warm JVM takes half
+_SMALL_BYTES = 64 << 20  # to read them takes seconds, and to start Spark as many
 _CALLS_INTO_JAVA = ("reflect", "java_method", "try_reflect")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
@@ -43,7 +44,7 @@ def run(tables: Mapping[str, Table], sql: str, master: str) -> Iterator[Result]:
     """The answer, as long as the block lasts. Raises PipelineError where there is none."""
     # Else every mistake in a query is told twice, once with the JVM's whole stack, and so is a Ctrl-C.
     logging.disable(logging.CRITICAL)
-    spark = make_session("headrace query", master=master)
+    spark = make_session("headrace query", master=master, is_short=_are_small(_named(tables, sql)))
     # Spark's own handler asks the JVM to cancel its jobs, over the connection that waits for their end.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     is_interrupted = False
@@ -59,6 +60,22 @@ def run(tables: Mapping[str, Table], sql: str, master: str) -> Iterator[Result]:
         logging.disable(logging.NOTSET)
 
 
+def _named(tables: Mapping[str, Table], sql: str) -> list[Table]:
+    """Those that a query names. A word may be that of a column too: one too many costs a look into its directory."""
+    return [table for table in tables.values() if re.search(rf"\b{re.escape(table.name)}\b", sql, re.IGNORECASE)]
+
+
+def _are_small(own: list[Table]) -> bool:
+    size_bytes = 0
+    for table in own:
+        for path in parquet_files(table.directory):
+            with suppress(FileNotFoundError):  # replaced by a job this moment
+                size_bytes += os.stat(path).st_size
+            if size_bytes > _SMALL_BYTES:
+                return False
+    return True
+
+
 @contextmanager
 def run_in(
     spark: SparkSession, tables: Mapping[str, Table], sql: str, pause: Callable[[float], None] = time.sleep
@@ -67,8 +84,7 @@ def run_in(
     session = spark.newSession()
     session.conf.set("spark.sql.runSQLOnFiles", "false")  # no parquet.`/some/where`
     _forget_functions(session)
-    # A word may be the name of a column too. A table too many costs a look into its directory.
-    own = [table for table in tables.values() if re.search(rf"\b{re.escape(table.name)}\b", sql, re.IGNORECASE)]
+    own = _named(tables, sql)
     with _translated(tables, own, sql):
         _require_query(session, sql)
         kept = _kept(session, own, sql, pause)
