@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import PeerError, StreamError
@@ -13,6 +13,7 @@ from headrace.logs import get_logger
 from headrace.net.fanout import Fanout, Player
 from headrace.net.link import Link
 from headrace.protocol import events
+from headrace.protocol.chunks import Buffer, RawMessage
 from headrace.protocol.handshake import NONCE_BYTES
 from headrace.protocol.messages import Message
 from headrace.protocol.server import ServerConnection
@@ -72,27 +73,18 @@ class Session:
 
     # The link's side ------------------------------------------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: Buffer) -> None:
         # Once it is over its last bytes are on their way out, and what the peer still says changes nothing.
-        if not self._is_over:
-            self._receive(data)
-
-    def _receive(self, data: bytes) -> None:
-        now_s = self._loop.time()
-        self.last_received_s = now_s
-        publications = self._publications
-        if self._idle_since_s:
-            self.link.acknowledge_now()
+        if self._is_over:
+            return
+        now_s = self.last_received_s = self._loop.time()
         try:
-            for event in self._protocol.receive_data(data):
-                if type(event) is Message:
-                    publication = publications.get(event.message_stream_id)
-                    if publication is not None:
-                        publication.receive(event, now_s)
-                else:
-                    _HANDLERS[type(event)](self, event)
-                    if self._is_over:
-                        break
+            if self._publications:
+                self._receive_media(data, now_s)
+            else:
+                if self._idle_since_s:
+                    self.link.acknowledge_now()
+                self._handle(self._protocol.receive_data(bytes(data)), now_s)
         except PeerError as error:
             self._server.metrics.peer_errors += 1
             self._log.warn("Protocol error", error=str(error), remote=self.remote)
@@ -100,6 +92,33 @@ class Session:
             self.close(f"protocol error: {error}")
             return
         self._flush()
+
+    def _receive_media(self, data: Buffer, now_s: float) -> None:
+        batch: list[RawMessage] = []
+        is_all = True
+        try:
+            is_all = self._protocol.receive_media(data, batch)
+        finally:  # what came before a fault is not lost with it
+            other = None if is_all else batch.pop()
+            if batch:
+                taken = 0
+                for message_stream_id, publication in self._publications.items():
+                    taken += publication.receive(batch, message_stream_id, now_s)
+                self._protocol.ignored_media_messages += len(batch) - taken
+        if other is not None:
+            self._handle(self._protocol.receive_after(other), now_s)
+
+    def _handle(self, found: Iterator[events.Event | Message], now_s: float) -> None:
+        for event in found:
+            if type(event) is Message:
+                message_stream_id = event.message_stream_id
+                if publication := self._publications.get(message_stream_id):
+                    raw = (event.type_id, event.timestamp_ms, message_stream_id, event.payload)
+                    publication.receive((raw,), message_stream_id, now_s)
+            else:
+                _HANDLERS[type(event)](self, event)
+                if self._is_over:
+                    break
 
     def link_drained(self) -> None:
         for fanout, player in list(self._players.values()):
@@ -197,7 +216,8 @@ class Session:
         self.link.close(reason)
 
     def _flush(self) -> None:
-        self.link.write(self._protocol.data_to_send())
+        if data := self._protocol.data_to_send():
+            self.link.write(data)
 
     # Events ---------------------------------------------------------------------------------------------------
 
@@ -274,6 +294,8 @@ class Session:
 
     def _accept_publish(self, message_stream_id: int, intake: Intake) -> None:
         self._publications[message_stream_id] = intake
+        if self._server.rounds is not None:
+            self.link.read_in_rounds(self._server.rounds, self.data_received)
         self._idle_since_s = 0.0
         self._protocol.accept_publish(message_stream_id)
 
