@@ -43,12 +43,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": {"telemetry", "stream", "protocol"} | LEAVES,
     "control": {"server", "relay", "edge", "record", "web"}
     | BELOW_SERVER,  # the app layer's other half: what HTTP sees
+    "garbage": set(),  # how the processes that serve collect theirs
     "companion": {"logs"},  # the pipeline is another process: nothing of it is imported
     "workers": {"server", "relay", "edge", "web"} | BELOW_SERVER,  # what makes several processes one server
     "node": {"control", "workers", "edge", "server", "relay", "record"}
     | BELOW_SERVER,  # one process with all its parts
-    "worker": {"node", "workers", "edge", "relay"} | BELOW_SERVER,
-    "app": {"companion", "node", "workers", "edge", "relay", "web"} | BELOW_SERVER,
+    "worker": {"garbage", "node", "workers", "edge", "relay"} | BELOW_SERVER,
+    "app": {"companion", "garbage", "node", "workers", "edge", "relay", "web"} | BELOW_SERVER,
     "cli": {"app", "pipeline", "errors", "options", "units", "__init__"},
     "__main__": {"cli"},
     "__init__": set(),
