@@ -6,6 +6,7 @@ import ast
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,6 +153,16 @@ def test_the_command_line_loads_jobs_only_inside_their_commands() -> None:
     at_start = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
     loaded = {part_imported(name) for node in at_start for name, _ in imports_of(node)}
     assert not loaded & {"app", "pipeline"}
+
+
+def test_a_process_that_serves_loads_nothing_heavy_by_way_of_others_either() -> None:
+    serving = "import headrace.cli, headrace.app, headrace.node, headrace.worker, headrace.workers.supervisor"
+    serving += ", headrace.web.api, headrace.web.server"
+    look = f"{serving}, sys; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60)
+    loaded = set(found.stdout.split())
+    assert {"headrace", "uvicorn"} <= loaded
+    assert not loaded & (HEAVY | {"numpy", "py4j"})
 
 
 # --- what is in the repository

@@ -230,6 +230,42 @@ def test_what_is_appended_together_is_one_send_for_each_viewer() -> None:
     with_rig(test)
 
 
+def test_between_two_slices_of_a_long_flush_the_loop_turns() -> None:
+    async def test(rig: Rig) -> None:
+        viewers = [rig.join() for _ in range(100)]
+        sends = [noted_sends(viewer, 0.0001) for viewer in viewers]
+        published = rig.publish(preamble())
+        reached = sum(map(len, sends))
+        assert 0 < reached < 100, "some of them at once, and not all"
+        gone = next(viewer for viewer, had in zip(viewers, sends, strict=True) if not had)
+        rig.fanout.detach(gone.player)
+        late = rig.join()
+        published += rig.publish(frames(2))
+        await rig.deliver(*(viewer for viewer in rig.viewers if viewer is not gone))
+        gone.read()
+        assert gone.sent == [], "one that left between two slices gets nothing more"
+        assert all(viewer.sent == published for viewer in viewers if viewer is not gone)
+        assert late.sent == published
+        assert rig.fanout.viewers == 100
+
+    with_rig(test)
+
+
+def test_the_end_of_a_stream_does_not_overtake_a_flush_that_is_under_way() -> None:
+    async def test(rig: Rig) -> None:
+        viewers = [rig.join() for _ in range(100)]
+        sends = [noted_sends(viewer, 0.0001) for viewer in viewers]
+        published = rig.publish(preamble())
+        assert sum(map(len, sends)) < 100
+        published += rig.publish(frames(2))
+        rig.end()
+        for viewer in viewers:
+            viewer.read()
+        assert all(viewer.sent == published and viewer.ended == ["unpublished"] for viewer in viewers)
+
+    with_rig(test)
+
+
 def noted_sends(viewer: Viewer, took_s: float) -> list[bytes]:
     """What is sent to this viewer from now on, by a socket that takes its time."""
     sends: list[bytes] = []
