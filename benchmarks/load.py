@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from dataclasses import dataclass
@@ -42,7 +41,8 @@ def run_load(rtmpload: Path, server: Measured, load: Load) -> dict[str, Any]:
     publisher = _start(rtmpload, "publish", publish, subprocess.DEVNULL)
     try:
         time.sleep(_LEAD_S)
-        player = _start(rtmpload, "play", play, subprocess.PIPE)
+        # Joiners share a core with the readers. Those step back, or what is measured is how long joiners wait for them.
+        player = _start(rtmpload, "play", play, subprocess.PIPE, nice=5 if load.joiners else 0)
         assert player.stderr is not None
         assert player.stdout is not None
         cpu_s: dict[str, float] = {}
@@ -90,22 +90,13 @@ def _join(rtmpload: Path, common: list[str], load: Load) -> dict[str, Any]:
     joining_s = load.joiners / load.joiners_per_s
     play = [*common, "--subs", str(load.joiners), "--ramp", str(load.joiners_per_s)]
     play += ["--warmup", f"{joining_s:.1f}", "--measure", "0.5"]
-    joiner = _start(rtmpload, "play", play, subprocess.PIPE, is_urgent=True)
+    joiner = _start(rtmpload, "play", play, subprocess.PIPE)
     return last_json(joiner.communicate(timeout=joining_s + 30)[0])
 
 
-def _start(
-    rtmpload: Path, role: str, arguments: list[str], output: int, *, is_urgent: bool = False
-) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [*_ON_LOAD_CORE, str(rtmpload), role, *arguments], stdout=output, stderr=output, text=True
-    )
-    if is_urgent:
-        try:  # or what is measured is how long it waits for the other readers of this very core
-            os.setpriority(os.PRIO_PROCESS, process.pid, -10)
-        except PermissionError:
-            pass
-    return process
+def _start(rtmpload: Path, role: str, arguments: list[str], output: int, *, nice: int = 0) -> subprocess.Popen[str]:
+    command = [*_ON_LOAD_CORE, "nice", "-n", str(nice), str(rtmpload), role, *arguments]
+    return subprocess.Popen(command, stdout=output, stderr=output, text=True)
 
 
 def _ms(value: float | None) -> float | None:
