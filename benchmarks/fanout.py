@@ -116,8 +116,8 @@ def _show(row: Row) -> None:
     print(
         f"{row['part']:10} {row['server']:18} {row['streams']:3} to {row['readers']:4} {row.get('what', ''):10}"
         f" {row['cpu_s_per_gb']:6.2f} CPU s/GB {ratio:>7} {row['cpu_percent']:5.1f} %"
-        f"  p50 {row['p50_ms']:6.2f} p99 {row['p99_ms']:6.1f}  keyframe p99 {row['first_keyframe_p99_ms']:7.1f}"
-        f" set-up {row['setup_p50_ms']:5.1f} ms{joiners}  {row['rss_mb']:6.1f} MB  {faults}"
+        f"  p50 {row['p50_ms']:6.2f} p99 {row['p99_ms']:6.1f}  keyframe p99 {row['first_keyframe_p99_ms']!s:>7}"
+        f" set-up {row['setup_p50_ms']!s:>5} ms{joiners}  {row['rss_mb']:6.1f} MB  {faults}"
         f" alive {row['alive']}",
         flush=True,
     )

@@ -107,9 +107,9 @@ class ChunkReader:
         Before PeerError is raised the messages before the fault are in the batch. Nothing of `data` is referred to
         afterwards: it may be a view of a buffer that is used again.
 
-        Plain tuples, filled in one call. From here to a reader's socket a message took 20 us of Python, without the calls
-        to the kernel, when it was an object that went through three generators; 17.5 us this way, 14 with what the log
-        and the fan-out were spared since (an interpreter that was built without optimisation).
+        Plain tuples, filled in one call. From here to a reader's socket a message took 20 us of Python, without calls
+        to the kernel, when it was an object that went through three generators; 17.5 us this way, 14 with what the log and
+        the fan-out were spared since (an interpreter that was built without optimisation).
         """
         position = 0
         if self._unread:
