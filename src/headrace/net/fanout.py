@@ -225,7 +225,7 @@ class Fanout:
         """Begin a flush of what is there now, or go on with the last for about so long; False if there is more to do.
 
         A send takes 8 us and more, so a thousand players take 10 ms. Without slices whoever joined meanwhile waited for
-        all of them, in each of the five steps of its start: a first keyframe took 13 to 20 ms at p99, and takes 6 to 7.
+        all of them, in each of the five steps of its start: a first keyframe took 13 to 20 ms at p99, and 6 ms since.
         """
         log = self._log
         began_s = now_s = monotonic()

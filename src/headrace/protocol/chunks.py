@@ -108,8 +108,8 @@ class ChunkReader:
         afterwards: it may be a view of a buffer that is used again.
 
         Plain tuples, filled in one call. From here to a reader's socket a message took 20 us of Python, without calls
-        to the kernel, when it was an object that went through three generators; 17.5 us this way, 14 with what the log and
-        the fan-out were spared since (an interpreter that was built without optimisation).
+        to the kernel, when it was an object that went through three generators; 17.5 us this way, 14 with what the log
+        and the fan-out were spared since (an interpreter that was built without optimisation).
         """
         position = 0
         if self._unread:
