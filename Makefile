@@ -52,7 +52,7 @@ test: $(VENV)/.test-installed ## run the tests, with coverage; make test TESTS=t
 test-spark: $(VENV)/.test-installed ## run only those that need Spark
 	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) tests/pipeline tests/examples tests/integration/test_pipeline.py
 
-bench: $(VENV)/.test-installed ## measure readers and publishers against nginx-rtmp; results in build/
+bench: $(VENV)/.test-installed ## measure the server beside its peers; results in build/; BENCH="--only joiners"
 	$(BIN)/python -m benchmarks.fanout --json build/bench.json $(BENCH)
 
 bench-pipeline: $(VENV)/.test-installed ## measure the pipeline, results in build/; make bench-pipeline BENCH=--quick

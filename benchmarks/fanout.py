@@ -1,11 +1,21 @@
-"""What readers and publishers cost, and how late they get their media: ours and nginx-rtmp in turn, every byte checked.
+"""What readers and publishers cost, and how late they get their media: ours and its peers in turn, every byte checked.
 
-    .venv/bin/python -m benchmarks.fanout [--readers 50 200 500 1000] [--publishers 50] [--merge-ms 40 100]
+    .venv/bin/python -m benchmarks.fanout [--only fanout publishers …] [--repeat 1] [--seconds 8] [--json FILE]
 
-One publisher of 2 Mbit/s and sound, N readers that join within 1.5 s; then publishers with a reader each. Servers run
-on core 0, the load generator on core 1. CPU is that of the server while the load generator measures, per 10^9 bytes
-delivered; latency is from the publisher's send to the reader's read. Compare figures of one run only: the machine may
-be shared. nginx is left out where it is not installed.
+The parts, each of which may be run alone:
+
+    fanout       one publisher of 2 Mbit/s and sound, N readers that join within 1.5 s
+    publishers   publishers with a reader each, in chunks of 4096 and of 128 bytes
+    joiners      readers that come one after another while a thousand play
+    idle         memory of a server that has nothing to do
+    timestamps   timestamps that cross 0xFFFFFF, and 2^32
+    stalled      100 readers with and without 20 more that read nothing
+    extras       a destination and a recorder against a reader; 500 readers with and without telemetry and metrics
+
+Servers run on core 0, the load generator on core 1. CPU is that of the server while the load generator measures, per
+10^9 bytes delivered; latency is from the publisher's send to the reader's read. Compare figures of one run only: the
+machine may be shared. With `--repeat` everything is done so many times in turn, and a row shows the medians. Peers that
+are not installed are left out (see `peers.py`).
 """
 
 from __future__ import annotations
@@ -13,111 +23,255 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
+import statistics
+import tempfile
+import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import NginxProcess, ServerProcess, build_rtmpload, last_json, provenance
+from benchmarks.load import FAULTS, Load, run_load
+from benchmarks.peers import installed_peers
+from benchmarks.processes import Measured, ServerProcess, build_rtmpload, provenance
 
-_JOIN_S, _SETTLE_S, _LEAD_S = 1.5, 3.0, 1.5
 _SERVER_CORES = {0}
-_ON_LOAD_CORE = ["taskset", "-c", "1"]
-Peer = tuple[str, Callable[[], ServerProcess | NginxProcess]]
+_IDLE_S = 5.0
+_ALIKE = 8  # destinations, or recorders, or readers more: what one of them costs is an eighth of what they add
+
+Row = dict[str, Any]
+Start = Callable[[], Measured]
 
 
-def measure(rtmpload: Path, peer: Peer, streams: int, readers: int, options: argparse.Namespace) -> dict[str, Any]:
-    name, start = peer
-    server = start()
-    ramp = max(readers / _JOIN_S, 20.0)
-    warmup_s = readers / ramp + _SETTLE_S
-    common = ["--port", str(server.port), "--streams", str(streams)]
-    publish = [*common, "--kbps", "2000", "--chunk", str(options.chunk)]
-    publish += ["--duration", f"{warmup_s + options.seconds + _LEAD_S + 1:.1f}"]
-    play = [*common, "--subs", str(readers), "--ramp", f"{ramp:.1f}", "--warmup", f"{warmup_s:.1f}"]
-    play += ["--measure", str(options.seconds), "--verify", "1"]
-    publisher = subprocess.Popen(
-        [*_ON_LOAD_CORE, str(rtmpload), "publish", *publish], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        time.sleep(_LEAD_S)
-        player = subprocess.Popen(
-            [*_ON_LOAD_CORE, str(rtmpload), "play", *play], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert player.stderr is not None
-        assert player.stdout is not None
-        cpu_s: dict[str, float] = {}
-        for line in player.stderr:
-            if line.startswith("MARK"):
-                cpu_s[line.split()[1]] = server.cpu_s()
-        found = last_json(player.stdout.read())
-        player.wait(30)
-        rss_mb = server.rss_mb()
-    finally:
-        publisher.kill()
-        publisher.wait()
-        server.stop()
-    used_s = cpu_s["end"] - cpu_s["start"]
-    return {
-        "server": name,
-        "streams": streams,
-        "readers": readers,
-        "cpu_s_per_gb": round(used_s / found["bytes"] * 1e9, 2),
-        "us_per_message": round(used_s / found["msgs"] * 1e6, 1),
-        "p50_ms": round(found["lat_p50_ms"], 2),
-        "p99_ms": round(found["lat_p99_ms"], 1),
-        "first_keyframe_p99_ms": round(found["first_key_ms"]["p99"], 1),
-        "setup_p50_ms": round(found["setup_ms"]["p50"], 1),
-        "rss_mb": round(rss_mb, 1),
-        "missing": found["missing"],
-        "corrupt": found["corrupt"],
-        "alive": found["alive"],
-        "reader_cpu": round(found["cpu_util"], 2),
-    }
+class Bench:
+    """Runs loads, prints a line for each, and keeps the rows."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.rtmpload = build_rtmpload()
+        self.rows: list[Row] = []
+        self.servers: dict[str, Start] = installed_peers(_SERVER_CORES)
+        for merge_ms in options.merge_ms:
+            self.servers[f"ours, {merge_ms} ms"] = partial(_ours, "-merge-ms", str(merge_ms))
+        self.ours = f"ours, {options.merge_ms[0]} ms"
+
+    def measure(self, part: str, servers: dict[str, Start], load: Load, **more: Any) -> dict[str, Row]:
+        """The medians of all repetitions, for each server; the servers take turns."""
+        found: dict[str, list[Row]] = {name: [] for name in servers}
+        for _ in range(self.options.repeat):
+            for name, start in servers.items():
+                server = start()
+                try:
+                    found[name].append(run_load(self.rtmpload, server, load))
+                finally:
+                    server.stop()
+        rows = {name: self.keep({"part": part, "server": name, **more, **_middle(few)}) for name, few in found.items()}
+        base = rows.get("nginx")
+        for name, row in rows.items():
+            if base is not None and name != "nginx":
+                row["cpu_x_nginx"] = round(row["cpu_s_per_gb"] / base["cpu_s_per_gb"], 2)
+            _show(row)
+        return rows
+
+    def keep(self, row: Row) -> Row:
+        self.rows.append(row)
+        return row
+
+    def note(self, part: str, **figures: Any) -> None:
+        """A figure that follows from several rows."""
+        self.keep({"part": part, **figures})
+        print(f"{part:12} {', '.join(f'{name} {value}' for name, value in figures.items())}", flush=True)
+
+    def load(self, **fields: Any) -> Load:
+        return Load(seconds=self.options.seconds, **fields)
 
 
-def show(row: dict[str, Any], base: dict[str, Any] | None) -> None:
-    ratio = f"{row['cpu_s_per_gb'] / base['cpu_s_per_gb']:.2f} x" if base is not None and base is not row else "-"
+def _ours(*flags: str) -> Measured:
+    return ServerProcess(*flags, cores=_SERVER_CORES)
+
+
+def _middle(rows: Sequence[Row]) -> Row:
+    """The median of each figure; of faults the sum, since one is too many."""
+    middle: Row = {}
+    for name, first in rows[0].items():
+        values = [row[name] for row in rows if row[name] is not None]
+        if name in FAULTS:
+            middle[name] = sum(values)
+        elif isinstance(first, float) and values:
+            middle[name] = round(statistics.median(values), 2)
+        else:
+            middle[name] = first
+    return middle
+
+
+def _show(row: Row) -> None:
+    ratio = f"{row['cpu_x_nginx']:.2f} x" if "cpu_x_nginx" in row else ""
+    faults = " ".join(f"{word} {row[word]}" for word in FAULTS)
+    joiners = ""
+    if "joiners" in row:
+        joiners = f"  joiners: keyframe {row['joiner_first_keyframe_p50_ms']} / {row['joiner_first_keyframe_p99_ms']}"
+        joiners += f", set-up {row['joiner_setup_p50_ms']} / {row['joiner_setup_p99_ms']} ms"
     print(
-        f"{row['server']:16} {row['streams']:3} to {row['readers']:5}  {row['cpu_s_per_gb']:6.2f} CPU s/GB {ratio:>7}"
-        f"  p50 {row['p50_ms']:7.2f}  p99 {row['p99_ms']:7.1f} ms  keyframe p99 {row['first_keyframe_p99_ms']:7.1f} ms"
-        f"  {row['rss_mb']:6.1f} MB  missing {row['missing']} corrupt {row['corrupt']} alive {row['alive']}",
+        f"{row['part']:10} {row['server']:18} {row['streams']:3} to {row['readers']:4} {row.get('what', ''):10}"
+        f" {row['cpu_s_per_gb']:6.2f} CPU s/GB {ratio:>7} {row['cpu_percent']:5.1f} %"
+        f"  p50 {row['p50_ms']:6.2f} p99 {row['p99_ms']:6.1f}  keyframe p99 {row['first_keyframe_p99_ms']!s:>7}"
+        f" set-up {row['setup_p50_ms']!s:>5} ms{joiners}  {row['rss_mb']:6.1f} MB  {faults}"
+        f" alive {row['alive']}",
         flush=True,
     )
 
 
+def fanout(bench: Bench) -> None:
+    for readers in bench.options.readers:
+        bench.measure("fanout", bench.servers, bench.load(readers=readers))
+
+
+def publishers(bench: Bench) -> None:
+    count = bench.options.publishers
+    rows = {}
+    for chunk in (4096, 128):
+        load = bench.load(streams=count, readers=count, chunk=chunk)
+        rows[chunk] = bench.measure("publishers", bench.servers, load, chunk=chunk, what=f"chunk {chunk}")
+    for name in bench.servers:
+        ratio = rows[128][name]["cpu_s_per_gb"] / rows[4096][name]["cpu_s_per_gb"]
+        bench.note("publishers", server=name, chunk_128_x_4096=round(ratio, 2))
+
+
+def joiners(bench: Bench) -> None:
+    bench.measure("joiners", bench.servers, bench.load(readers=1000, joiners=200))
+
+
+def idle(bench: Bench) -> None:
+    for name, start in bench.servers.items():
+        server = start()
+        try:
+            time.sleep(1.0)
+            first_mb = server.rss_mb()
+            cpu_s = server.cpu_s()
+            time.sleep(_IDLE_S)
+            used = (server.cpu_s() - cpu_s) / _IDLE_S
+            grown_mb = server.rss_mb() - first_mb
+            bench.note(
+                "idle",
+                server=name,
+                rss_mb=round(server.rss_mb(), 1),
+                grown_mb=round(grown_mb, 1),
+                cpu_percent=round(100 * used, 2),
+            )
+        finally:
+            server.stop()
+
+
+def timestamps(bench: Bench) -> None:
+    ours = {bench.ours: bench.servers[bench.ours]}
+    for name, crossed in (("0xFFFFFF", 1 << 24), ("2^32", 1 << 32)):
+        # Crossed while it is measured: the readers have come by then.
+        first_ms = crossed - round((6.0 + bench.options.seconds / 2) * 1000)
+        bench.measure("timestamps", ours, bench.load(timestamp_ms=first_ms), what=name)
+
+
+def stalled(bench: Bench) -> None:
+    ours = {bench.ours: bench.servers[bench.ours]}
+    healthy = bench.measure("stalled", ours, bench.load(readers=100), what="none")[bench.ours]
+    beside = bench.measure("stalled", ours, bench.load(readers=120, stalled=20), what="20 stall")[bench.ours]
+    bench.note("stalled", p99_ratio=round(beside["p99_ms"] / healthy["p99_ms"], 2), p50_ms=beside["p50_ms"])
+
+
+def extras(bench: Bench) -> None:
+    """What is added to one load, as the CPU it adds; both with a reader in its place."""
+    _destinations(bench)
+    _recorders(bench)
+    _telemetry(bench)
+
+
+def _destinations(bench: Bench) -> None:
+    far = ServerProcess(cores={1})
+    try:
+        urls = [f"rtmp://127.0.0.1:{far.port}/d{number}" for number in range(_ALIKE)]
+        pushed = partial(_ours, *(word for url in urls for word in ("-relay-to", url)))
+        few, many = bench.load(readers=_ALIKE), bench.load(readers=2 * _ALIKE)
+        alone = bench.measure("extras", {"ours": _ours}, few, what="readers")["ours"]
+        more = bench.measure("extras", {"ours": _ours}, many, what="more")["ours"]
+        push = bench.measure("extras", {"ours": pushed}, few, what="pushed")["ours"]
+    finally:
+        far.stop()
+    _note_cost(bench, "destination", alone, more, push)
+
+
+def _recorders(bench: Bench) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        recording = partial(_ours, "-record-all", "-record-dir", folder)
+        few = bench.load(streams=_ALIKE, readers=_ALIKE)
+        many = bench.load(streams=_ALIKE, readers=2 * _ALIKE)
+        alone = bench.measure("extras", {"ours": _ours}, few, what="readers")["ours"]
+        more = bench.measure("extras", {"ours": _ours}, many, what="more")["ours"]
+        recorded = bench.measure("extras", {"ours": recording}, few, what="recorded")["ours"]
+    _note_cost(bench, "recorder", alone, more, recorded)
+
+
+def _note_cost(bench: Bench, what: str, alone: Row, more: Row, other: Row) -> None:
+    reader = (more["cpu_percent"] - alone["cpu_percent"]) / _ALIKE
+    its = (other["cpu_percent"] - alone["cpu_percent"]) / _ALIKE
+    bench.note("extras", of=what, cpu_percent=round(its, 3), reader_cpu_percent=round(reader, 3))
+
+
+class _Scraped(ServerProcess):
+    """One whose metrics are asked for every five seconds."""
+
+    def __init__(self) -> None:
+        super().__init__("-http-status", "127.0.0.1:0", cores=_SERVER_CORES)
+        self._over = threading.Event()
+        self._scraper = threading.Thread(target=self._scrape, daemon=True)
+        self._scraper.start()
+
+    def _scrape(self) -> None:
+        while not self._over.wait(5.0):
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/metrics", timeout=10) as answer:
+                answer.read()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._scraper.join(10)
+        super().stop()
+
+
+def _telemetry(bench: Bench) -> None:
+    servers: dict[str, Start] = {"ours, without": partial(_ours, "-telemetry", "off"), "ours, with": _Scraped}
+    rows = bench.measure("extras", servers, bench.load(readers=500), what="telemetry")
+    without, with_it = (rows[name]["cpu_s_per_gb"] for name in servers)
+    bench.note("extras", of="telemetry and metrics", cpu_percent_more=round(100 * (with_it / without - 1), 1))
+
+
+PARTS: dict[str, Callable[[Bench], None]] = {
+    "fanout": fanout,
+    "publishers": publishers,
+    "joiners": joiners,
+    "idle": idle,
+    "timestamps": timestamps,
+    "stalled": stalled,
+    "extras": extras,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), metavar="PART")
     parser.add_argument("--readers", type=int, nargs="*", default=[50, 200, 500, 1000])
-    parser.add_argument("--publishers", type=int, default=50, help="with a reader each; 0 for none")
+    parser.add_argument("--publishers", type=int, default=50)
     parser.add_argument("--merge-ms", type=int, nargs="+", default=[40, 100])
-    parser.add_argument("--chunk", type=int, default=4096, help="the publisher's chunk size")
     parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    rtmpload = build_rtmpload()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
-    peers: list[Peer] = [
-        (f"ours, {merge_ms} ms", partial(ServerProcess, "-merge-ms", str(merge_ms), cores=_SERVER_CORES))
-        for merge_ms in options.merge_ms
-    ]
-    if NginxProcess.is_installed():
-        peers.insert(0, ("nginx", partial(NginxProcess, cores=_SERVER_CORES)))
-    loads = [(1, readers) for readers in options.readers]
-    loads += [(options.publishers, options.publishers)] if options.publishers else []
-    results = []
-    for streams, readers in loads:
-        base = None
-        for peer in peers:
-            row = measure(rtmpload, peer, streams, readers, options)
-            base = base or (row if peer[0] == "nginx" else None)
-            show(row, base)
-            results.append(row)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({"provenance": provenance(), "results": results}, indent=2) + "\n")
+    bench = Bench(options)
+    for part in options.only:
+        PARTS[part](bench)
+        if options.json:
+            options.json.parent.mkdir(parents=True, exist_ok=True)
+            options.json.write_text(json.dumps({"provenance": provenance(), "results": bench.rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

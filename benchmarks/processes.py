@@ -28,7 +28,7 @@ def build_rtmpload() -> Path:
     return program
 
 
-class _Measured:
+class Measured:
     """A process that listens for RTMP, and what it costs."""
 
     process: subprocess.Popen[str]
@@ -47,13 +47,16 @@ class _Measured:
         tasks = Path(f"/proc/{self.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
+    def stop(self) -> None:
+        raise NotImplementedError
+
     def rss_mb(self) -> float:
         found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
         assert found is not None
         return int(found[1]) / 1024
 
 
-class ServerProcess(_Measured):
+class ServerProcess(Measured):
     """`headrace serve` on a free loopback port."""
 
     def __init__(self, *flags: str, cores: set[int] | None = None) -> None:
@@ -82,7 +85,7 @@ class ServerProcess(_Measured):
         self._data.cleanup()
 
 
-class NginxProcess(_Measured):
+class NginxProcess(Measured):
     """nginx with its RTMP module on a free loopback port, pushing what is published to the given URLs."""
 
     _PROGRAM = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
@@ -102,11 +105,7 @@ class NginxProcess(_Measured):
         )
         command = [self._PROGRAM, "-p", self._folder.name, "-e", f"{self._folder.name}/error.log", "-c", str(config)]
         self.process = subprocess.Popen(command, text=True)
-        deadline_s = time.monotonic() + 10
-        while not _listens(self.port):
-            if time.monotonic() > deadline_s or self.process.poll() is not None:
-                raise SystemExit("nginx did not start")
-            time.sleep(0.05)
+        wait_until_it_listens(self, "nginx")
         self.pin(cores)
 
     @classmethod
@@ -117,6 +116,14 @@ class NginxProcess(_Measured):
         self.process.terminate()
         self.process.wait(10)
         self._folder.cleanup()
+
+
+def wait_until_it_listens(server: Measured, name: str) -> None:
+    deadline_s = time.monotonic() + 10
+    while not _listens(server.port):
+        if time.monotonic() > deadline_s or server.process.poll() is not None:
+            raise SystemExit(f"{name} did not start")
+        time.sleep(0.05)
 
 
 def _listens(port: int) -> bool:

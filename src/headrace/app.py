@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace import __version__, logs
+from headrace import __version__, garbage, logs
 from headrace.companion import Companion
 from headrace.edge.origin import Origin, parse_origins
 from headrace.errors import ConfigError
@@ -65,6 +65,7 @@ async def _serve(options: ServeOptions, destinations: list[DestinationConfig], o
         print(f"rtmp-server: {error}", file=sys.stderr)
         await node.abandon()
         return 1
+    garbage.spare()
     log.info("Listening", addresses=addresses, version=__version__)
     companion = await Companion.start(options.data_dir, options.record_dir) if options.pipeline else None
 

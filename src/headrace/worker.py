@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from headrace import logs
+from headrace import garbage, logs
 from headrace.logs import get_logger
 from headrace.net.listener import format_address
 from headrace.node import Node
@@ -77,6 +77,7 @@ async def _serve(start: WorkerStart, channel_socket: socket.socket, handover: so
         start.origins,
         Fellows(worker=start.worker, server_id=start.server_id, channel=channel, paths=paths),
     )
+    garbage.spare()
     assert node.claims is not None
     server, claims = node.server, node.claims
 

@@ -6,6 +6,7 @@ import ast
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,12 +44,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": {"telemetry", "stream", "protocol"} | LEAVES,
     "control": {"server", "relay", "edge", "record", "web"}
     | BELOW_SERVER,  # the app layer's other half: what HTTP sees
+    "garbage": set(),  # how the processes that serve collect theirs
     "companion": {"logs"},  # the pipeline is another process: nothing of it is imported
     "workers": {"server", "relay", "edge", "web"} | BELOW_SERVER,  # what makes several processes one server
     "node": {"control", "workers", "edge", "server", "relay", "record"}
     | BELOW_SERVER,  # one process with all its parts
-    "worker": {"node", "workers", "edge", "relay"} | BELOW_SERVER,
-    "app": {"companion", "node", "workers", "edge", "relay", "web"} | BELOW_SERVER,
+    "worker": {"garbage", "node", "workers", "edge", "relay"} | BELOW_SERVER,
+    "app": {"companion", "garbage", "node", "workers", "edge", "relay", "web"} | BELOW_SERVER,
     "cli": {"app", "pipeline", "errors", "options", "units", "__init__"},
     "__main__": {"cli"},
     "__init__": set(),
@@ -151,6 +153,16 @@ def test_the_command_line_loads_jobs_only_inside_their_commands() -> None:
     at_start = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
     loaded = {part_imported(name) for node in at_start for name, _ in imports_of(node)}
     assert not loaded & {"app", "pipeline"}
+
+
+def test_a_process_that_serves_loads_nothing_heavy_by_way_of_others_either() -> None:
+    serving = "import headrace.cli, headrace.app, headrace.node, headrace.worker, headrace.workers.supervisor"
+    serving += ", headrace.web.api, headrace.web.server"
+    look = f"{serving}, sys; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60)
+    loaded = set(found.stdout.split())
+    assert {"headrace", "uvicorn"} <= loaded
+    assert not loaded & (HEAVY | {"numpy", "py4j"})
 
 
 # --- what is in the repository

@@ -315,7 +315,8 @@ class Pull:
         if self._publication is None and not self._begin(session, message, now_s):
             return
         assert self._publication is not None
-        self._publication.receive(message, now_s)
+        raw = (message.type_id, message.timestamp_ms, message.message_stream_id, message.payload)
+        self._publication.receive((raw,), message.message_stream_id, now_s)
 
     def _begin(self, session: PullSession, message: Message, now_s: float) -> bool:
         """The first message: from here on the stream is there. False if it is not for us to bring."""
@@ -334,7 +335,7 @@ class Pull:
             self.stop(error.description)
             return False
         if self.stream is None:
-            stream.add_listener(self)
+            stream.add_listener(self, reads=False)
         self.stream = stream
         shown = upstream.target(self.app).shown
         emit = emit_nothing if upstream.is_internal else self._server.emit

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from headrace.net.rounds import Rounds
+
 RECEIVE_BYTES = 1 << 16
 # Replies to a peer that asks and never reads: past this it is closed. Media waits in the log, not here.
 MAX_REPLY_BYTES = 1 << 20
@@ -68,11 +70,14 @@ class Link:
         "_broken",
         "_closing",
         "_handler",
+        "_is_forgotten",
         "_linger_timer",
         "_loop",
         "_queue",
         "_queued_bytes",
+        "_receive_view",
         "_reply_bytes",
+        "_rounds",
         "_sock",
         "_writing",
         "blocked_since_s",
@@ -94,6 +99,9 @@ class Link:
         self._closing: str | None = None
         self._broken: str | None = None  # the error of a send: nothing more is sent, what came before is still read
         self._linger_timer: asyncio.TimerHandle | None = None
+        self._rounds: Rounds | None = None
+        self._receive_view: Callable[[memoryview], None]  # what reads in rounds
+        self._is_forgotten = False  # by the rounds: it is no longer read
         self.is_blocked = False  # something is queued: offers are not taken until link_drained
         self.blocked_since_s = 0.0  # when the queue last made progress
         self.is_closed = False
@@ -148,6 +156,26 @@ class Link:
                 self._sock.setsockopt(socket.IPPROTO_TCP, _QUICK_ACKNOWLEDGEMENT, 1)
             except OSError:
                 pass  # not TCP, or already gone: the next read will tell
+
+    def read_in_rounds(self, rounds: Rounds, receive: Callable[[memoryview], None]) -> None:
+        """From here on the peer sends media all the time: it is read together with the others that do.
+
+        What comes is handed to `receive`, and is there until that returns.
+        """
+        if self._rounds is None and not self.is_closed and self._broken is None:
+            self._loop.remove_reader(self._sock.fileno())
+            self._rounds = rounds
+            self._receive_view = receive
+            rounds.add(self._sock, self)
+
+    def round_received(self, data: memoryview) -> None:
+        if not data:
+            self._lose(self._closing or "closed by peer")
+        elif self._closing is None:
+            self._receive_view(data)
+
+    def round_failed(self, error: OSError) -> None:
+        self._lose(_describe(error))
 
     def close(self, reason: str, *, flush: bool = False) -> None:
         """Close now, or with `flush` once the peer has what is queued (the sweep's deadlines still hold).
@@ -265,7 +293,11 @@ class Link:
             self._loop.call_soon(self._drain, reason)
 
     def _forget_readiness(self) -> None:
-        self._loop.remove_reader(self._sock.fileno())
+        if self._rounds is None:
+            self._loop.remove_reader(self._sock.fileno())
+        elif not self._is_forgotten:
+            self._is_forgotten = True
+            self._rounds.remove(self._sock)
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self._sock.fileno())

@@ -6,11 +6,11 @@ caller iterates, so that its answer to one (accepting a connect, say) is in forc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from headrace.protocol import messages
-from headrace.protocol.chunks import ChunkReader, encode_message
+from headrace.protocol.chunks import Buffer, ChunkReader, RawMessage, encode_message
 from headrace.protocol.commands import Command, decode_command
 from headrace.protocol.messages import Message, MessageType, UserControl
 
@@ -58,6 +58,8 @@ class Connection:
 
     def data_to_send(self) -> bytes:
         """Everything queued since the last call."""
+        if not self._out:
+            return b""
         out = b"".join(self._out)
         self._out.clear()
         return out
@@ -65,11 +67,22 @@ class Connection:
     def send_ping(self, timestamp_ms: int) -> None:
         self._send_control(messages.user_control(UserControl.PING_REQUEST, timestamp_ms))
 
-    def _messages(self, data: bytes) -> Iterator[Message]:
+    def receive_media(self, data: Buffer, batch: list[RawMessage]) -> bool:
+        """For a peer that sends hardly anything else: add its media, on whatever message stream, to `batch`.
+
+        False if the last message there is no media: hand that to `receive_after`. Not before the handshake is done.
+        """
+        self._count(len(data))
+        return self._reader.read(data, batch)
+
+    def _messages(self, data: Buffer) -> Iterator[Message]:
         """Messages for the subclass: commands and media. Everything below them is dealt with here."""
         self._count(len(data))
+        return self._sort(self._reader.receive(data))
+
+    def _sort(self, found: Iterable[Message]) -> Iterator[Message]:
         media_ids = self.media_ids
-        for message in self._reader.receive(data):
+        for message in found:
             type_id = message.type_id
             if type_id == messages.VIDEO or type_id == messages.AUDIO or type_id == messages.DATA:
                 if message.message_stream_id in media_ids:

@@ -13,7 +13,7 @@ from typing import Any
 from headrace.errors import PeerError, UsageError
 from headrace.protocol import messages
 from headrace.protocol.amf0 import UNDEFINED
-from headrace.protocol.chunks import MAX_MESSAGE_BYTES
+from headrace.protocol.chunks import MAX_MESSAGE_BYTES, RawMessage
 from headrace.protocol.commands import Command, encode_command, on_status, split_query, status
 from headrace.protocol.connection import DEFAULT_WINDOW_BYTES, Connection
 from headrace.protocol.events import (
@@ -95,7 +95,15 @@ class ServerConnection(Connection):
             data = self._handshake.rest
             self._handshake = None
             yield HandshakeCompleted(is_digest=self._server_handshake.is_digest)
-        for message in self._messages(data):
+        yield from self._events(self._messages(data))
+
+    def receive_after(self, raw: RawMessage) -> Iterator[Event | Message]:
+        """The events of what `receive_media` stopped at, and of what followed it in the same bytes."""
+        yield from self._events(self._sort((Message(*raw),)))
+        yield from self._events(self._messages(b""))
+
+    def _events(self, found: Iterator[Message]) -> Iterator[Event | Message]:
+        for message in found:
             if message.type_id in (MessageType.COMMAND, MessageType.COMMAND_AMF3):
                 yield from self._on_command(self._decode(message))
             else:

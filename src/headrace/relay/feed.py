@@ -26,6 +26,7 @@ from headrace.relay.failure import ErrorClass, RelayError, Retry
 from headrace.relay.session import DestinationSession, RedirectedError, open_session
 from headrace.relay.target import Target, parse_target
 from headrace.stream.cursor import Cursor, SkipReason
+from headrace.stream.log import MESSAGE_STREAM_ID
 from headrace.stream.registry import Stream, StreamState
 from headrace.telemetry.events import DestinationSample, DestinationState
 from headrace.telemetry.proof import DeliveryProof, Emit, emit_nothing
@@ -507,7 +508,7 @@ class Feed:
             else:
                 position -= 1
                 entry = log.entry(position)
-                unsent_bytes -= len(entry.wire(self._chunk_size))
+                unsent_bytes -= len(entry.encode(self._chunk_size, MESSAGE_STREAM_ID))
                 lost_frames, lost_keyframes = count_frames((entry,))
                 frames -= lost_frames
                 keyframes -= lost_keyframes

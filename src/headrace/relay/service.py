@@ -237,7 +237,7 @@ class RelayService:
 
     def stream_started(self, stream: Stream) -> None:
         self._streams.append(stream)
-        stream.add_listener(_StreamWatch(self, stream))
+        stream.add_listener(_StreamWatch(self, stream), reads=False)
         for destination in self.destinations.values():
             destination.offer(stream)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from headrace.logs import Logger
 from headrace.protocol import messages
-from headrace.protocol.messages import Message
+from headrace.protocol.chunks import RawMessage
 from headrace.protocol.metadata import reader_form
 from headrace.server.media_watch import MediaWatch
 from headrace.server.reporter import SessionReporter
@@ -36,20 +37,28 @@ class Publication:
         self.watch = MediaWatch(now_s)
         self._counters = counters
 
-    def receive(self, message: Message, now_s: float) -> None:
-        payload = message.payload
+    def receive(self, batch: Sequence[RawMessage], message_stream_id: int, now_s: float) -> int:
+        """Take the messages of this message stream out of a batch; readers are told once. How many those were."""
+        stream, observe = self.stream, self.watch.observe
+        count = size_bytes = 0
+        for type_id, timestamp_ms, its_stream_id, payload in batch:
+            if its_stream_id != message_stream_id:
+                continue
+            count += 1
+            size_bytes += len(payload)
+            if type_id == messages.DATA:
+                form = reader_form(payload)
+                if form is None:
+                    continue
+                payload = form
+                if is_metadata(payload):
+                    self._report.metadata_received(stream, payload)
+            observe(stream.add(type_id, timestamp_ms, payload), now_s)
         counters = self._counters
-        counters.messages_in += 1
-        counters.bytes_in += len(payload)
-        if message.type_id == messages.DATA:
-            form = reader_form(payload)
-            if form is None:
-                return
-            payload = form
-            if is_metadata(payload):
-                self._report.metadata_received(self.stream, payload)
-        entry = self.stream.append(message.type_id, message.timestamp_ms, payload)
-        self.watch.observe(entry, now_s)
+        counters.messages_in += count
+        counters.bytes_in += size_bytes
+        stream.tell()
+        return count
 
     def sweep(self, log: Logger, now_s: float) -> None:
         """Once a second: the lines and the sample that are due."""

@@ -149,16 +149,21 @@ class SessionReporter:
 
     def sample_play(self, record: PlayRecord, player: Player, now_s: float) -> None:
         link, cursor = player.link, player.cursor
-        dropped = Counter({reason.value: count for reason, count in cursor.skipped.items()})
+        dropped, new = record.dropped, {}
+        if cursor.skipped:  # of most players it is empty
+            dropped = Counter({reason.value: count for reason, count in cursor.skipped.items()})
+            new = dict(dropped - record.dropped)
+        stream = record.stream
         self._emit(
             events.SubscriberSample(
                 conn=self._conn,
                 viewer=self._viewer,
-                **_names(record.stream),
+                stream=stream.key,
+                stream_id=stream.id,
                 interval_ms=_ms(now_s - record.sampled_s),
                 bytes=link.sent_bytes - record.bytes,
                 messages=player.messages - record.messages,
-                dropped=dict(dropped - record.dropped),
+                dropped=new,
                 queue_age_ms=cursor.lag_ms,
                 blocked=link.is_blocked,
                 position=cursor.position,

@@ -16,6 +16,7 @@ from headrace.logs import get_logger
 from headrace.net.fanout import Fanout
 from headrace.net.link import tune
 from headrace.net.listener import Listener, bind
+from headrace.net.rounds import Rounds
 from headrace.server.deadlines import Deadlines
 from headrace.server.route import is_circle
 from headrace.server.session import Session
@@ -84,6 +85,8 @@ class Server:
         self.chunk_size = chunk_size
         self.max_lag_s = max_lag_s
         self._merge_s = merge_s
+        # Half of it: what a round finds may wait for readers that take their time, too.
+        self.rounds = Rounds(asyncio.get_running_loop(), max_pace_s=merge_s / 2) if Rounds.is_possible() else None
         self.deadlines = deadlines or Deadlines()
         self.metrics = metrics or ServerMetrics()
         self.streams = StreamRegistry(
@@ -270,7 +273,7 @@ class Server:
             session.tell_anew(stream)
 
     def _tell_end(self, stream: Stream) -> None:
-        stream.add_listener(_EndReporter(stream, self.emit, self.claims))
+        stream.add_listener(_EndReporter(stream, self.emit, self.claims), reads=False)
 
     def _offer(self, stream: Stream) -> None:
         if self._on_stream is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import PeerError, StreamError
@@ -13,6 +13,7 @@ from headrace.logs import get_logger
 from headrace.net.fanout import Fanout, Player
 from headrace.net.link import Link
 from headrace.protocol import events
+from headrace.protocol.chunks import Buffer, RawMessage
 from headrace.protocol.handshake import NONCE_BYTES
 from headrace.protocol.messages import Message
 from headrace.protocol.server import ServerConnection
@@ -65,6 +66,7 @@ class Session:
         self._is_handshaken = False
         self._is_over = False
         self._leaving: str | None = None
+        self._lines: list[tuple[str, dict[str, Any]]] = []  # to be written once the answer has left
         emit, say = (emit_nothing, self._log.debug) if is_internal else (server.emit, self._log.info)
         self._report = SessionReporter(emit, conn_id, server.viewer_name(remote), now_s)
         say("Connection accepted", remote=remote)
@@ -72,34 +74,56 @@ class Session:
 
     # The link's side ------------------------------------------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: Buffer) -> None:
         # Once it is over its last bytes are on their way out, and what the peer still says changes nothing.
-        if not self._is_over:
-            self._receive(data)
-
-    def _receive(self, data: bytes) -> None:
-        now_s = self._loop.time()
-        self.last_received_s = now_s
-        publications = self._publications
-        if self._idle_since_s:
-            self.link.acknowledge_now()
+        if self._is_over:
+            return
+        now_s = self.last_received_s = self._loop.time()
         try:
-            for event in self._protocol.receive_data(data):
-                if type(event) is Message:
-                    publication = publications.get(event.message_stream_id)
-                    if publication is not None:
-                        publication.receive(event, now_s)
-                else:
-                    _HANDLERS[type(event)](self, event)
-                    if self._is_over:
-                        break
+            if self._publications:
+                self._receive_media(data, now_s)
+            else:
+                if self._idle_since_s:
+                    self.link.acknowledge_now()
+                self._handle(self._protocol.receive_data(bytes(data)), now_s)
+            self._flush()
         except PeerError as error:
+            self._write_lines()
             self._server.metrics.peer_errors += 1
             self._log.warn("Protocol error", error=str(error), remote=self.remote)
             self._flush()
             self.close(f"protocol error: {error}")
             return
-        self._flush()
+        finally:
+            if self._lines:
+                self._write_lines()
+
+    def _receive_media(self, data: Buffer, now_s: float) -> None:
+        batch: list[RawMessage] = []
+        is_all = True
+        try:
+            is_all = self._protocol.receive_media(data, batch)
+        finally:  # what came before a fault is not lost with it
+            other = None if is_all else batch.pop()
+            if batch:
+                taken = 0
+                for message_stream_id, publication in self._publications.items():
+                    taken += publication.receive(batch, message_stream_id, now_s)
+                self._protocol.ignored_media_messages += len(batch) - taken
+        if other is not None:
+            self._handle(self._protocol.receive_after(other), now_s)
+
+    def _handle(self, found: Iterator[events.Event | Message], now_s: float) -> None:
+        for event in found:
+            if type(event) is Message:
+                message_stream_id = event.message_stream_id
+                if publication := self._publications.get(message_stream_id):
+                    raw = (event.type_id, event.timestamp_ms, message_stream_id, event.payload)
+                    publication.receive((raw,), message_stream_id, now_s)
+            else:
+                _HANDLERS[type(event)](self, event)
+                if self._is_over:
+                    break
 
     def link_drained(self) -> None:
         for fanout, player in list(self._players.values()):
@@ -107,6 +131,7 @@ class Session:
 
     def link_lost(self, reason: str) -> None:
         self._is_over = True
+        self._write_lines()
         if not self._is_handshaken:
             self._server.metrics.handshakes_failed += 1
         now_s = self._loop.time()
@@ -196,15 +221,25 @@ class Session:
         self._is_over = True
         self.link.close(reason)
 
+    def _say_later(self, line: str, **fields: Any) -> None:
+        """Into the log once the answer is on its way: a line takes a tenth of a millisecond, and a start has six."""
+        self._lines.append((line, fields))
+
+    def _write_lines(self) -> None:
+        lines, self._lines = self._lines, []
+        for line, fields in lines:
+            self._log.info(line, **fields)
+
     def _flush(self) -> None:
-        self.link.write(self._protocol.data_to_send())
+        if data := self._protocol.data_to_send():
+            self.link.write(data)
 
     # Events ---------------------------------------------------------------------------------------------------
 
     def _handshake_completed(self, event: events.HandshakeCompleted) -> None:
         self._is_handshaken = True
         self._idle_since_s = self._loop.time()
-        self._log.info("Handshake completed", digest=event.is_digest)
+        self._say_later("Handshake completed", digest=event.is_digest)
 
     def _connect_requested(self, event: events.ConnectRequested) -> None:
         self._app = event.app
@@ -212,7 +247,7 @@ class Session:
             self._speak_for(event.properties)
         self.via = decode_ids(event.properties.get(VIA))
         hops = {"hops": len(self.via)} if self.via else {}
-        self._log.info("connect command", app=event.app, client=event.flash_version, **hops)
+        self._say_later("connect command", app=event.app, client=event.flash_version, **hops)
         self._protocol.accept_connect()
 
     def _speak_for(self, properties: Mapping[str, Any]) -> None:
@@ -225,9 +260,10 @@ class Session:
             )
 
     def _stream_created(self, event: events.StreamCreated) -> None:
-        self._log.info("createStream", message_stream_id=event.message_stream_id)
+        self._say_later("createStream", message_stream_id=event.message_stream_id)
 
     def _publish_requested(self, event: events.PublishRequested) -> None:
+        self._write_lines()
         self._log.info("publish command", stream_key=f"{self._app}/{event.name}", kind=event.kind)
         claims = self._server.claims
         if claims is None:
@@ -274,6 +310,8 @@ class Session:
 
     def _accept_publish(self, message_stream_id: int, intake: Intake) -> None:
         self._publications[message_stream_id] = intake
+        if self._server.rounds is not None:
+            self.link.read_in_rounds(self._server.rounds, self.data_received)
         self._idle_since_s = 0.0
         self._protocol.accept_publish(message_stream_id)
 
@@ -297,8 +335,7 @@ class Session:
 
     def _play_requested(self, event: events.PlayRequested) -> None:
         message_stream_id = event.message_stream_id
-        log = self._log.bind(stream_key=f"{self._app}/{event.name}")
-        log.info("play command")
+        self._say_later("play command", stream_key=f"{self._app}/{event.name}")
         try:
             found = self._server.find(self._app, event.name, self.via, is_internal=self.is_internal)
         except StreamError as error:
@@ -328,9 +365,11 @@ class Session:
         else:
             self._play(message_stream_id, stream)
         self._flush()
+        self._write_lines()
 
     def _refuse_play(self, message_stream_id: int, name: str, error: StreamError) -> None:
         key = f"{self._app}/{name}"
+        self._write_lines()
         self._log.info("Play refused", stream_key=key, code=error.code, reason=error.description)
         self._server.metrics.plays_refused += not self.is_internal
         self._report.play_refused(key, error.code)
@@ -361,8 +400,8 @@ class Session:
         self._idle_since_s = 0.0
         self._server.metrics.subscribers += not self.is_internal
         fanout.attach(player)
-        say = self._log.debug if self.is_internal else self._log.info
-        say("Subscriber added", stream_key=stream.key, subscribers=fanout.viewers)
+        if not self.is_internal:
+            self._say_later("Subscriber added", stream_key=stream.key, subscribers=fanout.viewers)
 
     def _play_stopped(self, event: events.PlayStopped) -> None:
         self._stop_playing(event.message_stream_id, "stopped by player")

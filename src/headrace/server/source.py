@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from headrace.logs import Logger
-from headrace.protocol.messages import Message
+from headrace.protocol.chunks import RawMessage
 from headrace.stream.registry import Stream
 
 
@@ -39,7 +39,8 @@ class Intake(Protocol):
     @property
     def stream(self) -> Stream: ...
 
-    def receive(self, message: Message, now_s: float) -> None: ...
+    def receive(self, batch: Sequence[RawMessage], message_stream_id: int, now_s: float) -> int:
+        """Take the messages of this message stream out of a batch; how many those were."""
 
     def sweep(self, log: Logger, now_s: float) -> None: ...
 

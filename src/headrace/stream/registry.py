@@ -58,6 +58,7 @@ class Stream:
         self._count_before = 0  # of publishes under an earlier id
         self.lost_s = 0.0
         self._listeners: tuple[StreamListener, ...] = ()  # replaced, never changed: one may leave while told
+        self._readers: tuple[StreamListener, ...] = ()  # those of them that want to know of every message
         self._offset_ms = 0
         self._reader_count = 0
         self._away_s: float | None = None  # how long the publisher was away, until its first frame is here
@@ -72,11 +73,15 @@ class Stream:
         self.id = stream_id
         self._count_before = self.publish_count - 1
 
-    def add_listener(self, listener: StreamListener) -> None:
+    def add_listener(self, listener: StreamListener, *, reads: bool = True) -> None:
+        """One that does not read is told of the end only."""
         self._listeners = (*self._listeners, listener)
+        if reads:
+            self._readers = (*self._readers, listener)
 
     def remove_listener(self, listener: StreamListener) -> None:
         self._listeners = tuple(other for other in self._listeners if other is not listener)
+        self._readers = tuple(other for other in self._readers if other is not listener)
 
     def new_reader_id(self) -> str:
         """For a reader that has to prove what it got: a destination of the same name may come twice."""
@@ -85,14 +90,21 @@ class Stream:
 
     def append(self, type_id: int, timestamp_ms: int, payload: bytes) -> Entry:
         """Add one message of the publisher; listeners are told."""
+        entry = self.add(type_id, timestamp_ms, payload)
+        self.tell()
+        return entry
+
+    def add(self, type_id: int, timestamp_ms: int, payload: bytes) -> Entry:
+        """The same for one of several: `tell` follows the last."""
         if self._away_s is not None:
             timestamp_ms = self._resume(type_id, timestamp_ms, payload)
         elif self._offset_ms:
             timestamp_ms = (timestamp_ms + self._offset_ms) & 0xFFFFFFFF
-        entry = self.log.append(type_id, timestamp_ms, payload)
-        for listener in self._listeners:
-            listener.stream_appended()
-        return entry
+        return self.log.append(type_id, timestamp_ms, payload)
+
+    def tell(self) -> None:
+        for reader in self._readers:
+            reader.stream_appended()
 
     def _resume(self, type_id: int, timestamp_ms: int, payload: bytes) -> int:
         """A publisher that came back usually counts from 0 again: its media follows on what readers already have.
@@ -131,7 +143,7 @@ class Stream:
         self.state = StreamState.ENDED
         for listener in self._listeners:
             listener.stream_ended(reason)
-        self._listeners = ()
+        self._listeners = self._readers = ()
 
 
 def not_found(name: str, why: str = "") -> StreamError:

@@ -7,13 +7,13 @@ players, recordings and destinations, stays where it is; the worker in between k
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.errors import StreamError
 from headrace.logs import Logger
 from headrace.net.fanout import Fanout, Player
-from headrace.protocol.messages import Message
+from headrace.protocol.chunks import RawMessage
 from headrace.relay.failure import RelayError
 from headrace.relay.session import DestinationSession
 from headrace.stream.cursor import Cursor
@@ -57,8 +57,14 @@ class ForwardedPublication:
         session.attach(self._fanout, player)
         session.ended.add_done_callback(self._ended)
 
-    def receive(self, message: Message, now_s: float) -> None:
-        self.stream.append(message.type_id, message.timestamp_ms, message.payload)
+    def receive(self, batch: Sequence[RawMessage], message_stream_id: int, now_s: float) -> int:
+        taken = 0
+        for type_id, timestamp_ms, its_stream_id, payload in batch:
+            if its_stream_id == message_stream_id:
+                self.stream.add(type_id, timestamp_ms, payload)
+                taken += 1
+        self.stream.tell()
+        return taken
 
     def sweep(self, log: Logger, now_s: float) -> None:
         pass  # the worker that has the stream samples it

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import PeerError, UsageError
 from headrace.protocol import chunks
-from headrace.protocol.chunks import ChunkReader, ChunkWriter, encode_message
+from headrace.protocol.chunks import ChunkReader, ChunkWriter, RawMessage, encode_message
 from headrace.protocol.messages import Message
 from tests.unit.protocol.wire import cuts_of, one_by_one, patient, pieces, seed
 
@@ -432,12 +432,38 @@ def test_a_limit_that_was_lowered_holds_for_headers_without_a_length(wire: str) 
     assert read([bytes.fromhex(wire)], reader) == ([], "message of 2 bytes, expected at most 1")
 
 
-def test_a_limit_that_is_raised_on_account_of_a_message_holds_for_the_next_one_in_the_same_bytes() -> None:
+def test_a_limit_that_is_raised_on_account_of_a_command_holds_for_the_next_message_in_the_same_bytes() -> None:
     reader = ChunkReader(max_message_bytes=1)
-    messages = reader.receive(bytes.fromhex("04 000001 000001 08 01000000 aa 44 000001 000002 08 b1b2"))
-    assert next(messages) == said(8, 1, 1, "aa")
+    messages = reader.receive(bytes.fromhex("04 000001 000001 14 01000000 aa 44 000001 000002 08 b1b2"))
+    assert next(messages) == said(20, 1, 1, "aa")
     reader.max_message_bytes = 2
     assert list(messages) == [said(8, 2, 1, "b1b2")]
+
+
+def test_what_is_read_out_of_a_buffer_stays_when_the_buffer_is_used_again() -> None:
+    # One chunk, two chunks and 200 of them, an incomplete header, and a command in between.
+    sent = [
+        said(8, 1, 1, "aa"),
+        said(9, 2, 1, "bb" * 5),
+        said(9, 3, 1, "cc" * 800),
+        said(20, 4, 1, "dd"),
+        said(8, 5, 1, ""),
+    ]
+    writer = ChunkWriter()
+    writer.chunk_size = 4
+    wire = b"".join(writer.encode(message, 4) for message in sent)
+    reader, batch = ChunkReader(), list[RawMessage]()
+    reader.chunk_size = 4
+    buffer = bytearray(600)
+    for at in range(0, len(wire), len(buffer)):
+        piece = wire[at : at + len(buffer)]
+        buffer[: len(piece)] = piece
+        is_all = reader.read(memoryview(buffer)[: len(piece)], batch)
+        buffer[:] = bytes(len(buffer))
+        while not is_all:
+            assert batch[-1][0] == 20, "it stops behind what is not media"
+            is_all = reader.read(b"", batch)
+    assert [Message(*raw) for raw in batch] == sent
 
 
 # --- captures of FFmpeg 7.0.2

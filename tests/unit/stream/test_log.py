@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.protocol import media
-from headrace.stream.log import NO_POSITION, Entry, LogLimits, StreamLog
+from headrace.stream.log import NO_POSITION, Entry, LogLimits, StreamLog, encode_entries
 from tests.helpers.media_bytes import (
     AAC_CONFIG,
     AAC_CONFIG_44100,
@@ -376,28 +376,35 @@ def test_media_time_never_runs_backwards(timestamps: list[int]) -> None:
 # --- bytes on the wire
 
 
-def test_a_message_is_made_into_chunks_once_however_many_readers_there_are() -> None:
-    entry = make_log().append(VIDEO, 0, keyframe(0, 300))
-    assert entry.wire(4096) is entry.wire(4096)
+def wire(entry: Entry, chunk_size: int) -> bytes:
+    """The bytes of one message, which are the same by either way."""
+    encoded = encode_entries([entry], chunk_size)
+    assert encoded == entry.encode(chunk_size, 1)
+    return encoded
+
+
+def test_messages_that_are_sent_together_follow_each_other() -> None:
+    log = make_log()
+    entries = [log.append(VIDEO, 0, keyframe(0, 300)), log.append(AUDIO, 0x01000000, b"\xaf\x01" + bytes(400))]
+    assert encode_entries(entries, 128) == wire(entries[0], 128) + wire(entries[1], 128)
 
 
 def test_a_message_has_an_absolute_header_on_the_chunk_stream_of_its_kind() -> None:
     # RTMP 1.0 section 5.3.1.2.1: format 0, timestamp, length, type, message stream id (little-endian).
     log = make_log()
-    assert log.append(AUDIO, 0x010203, b"\xaf\x01\x21").wire(128) == bytes.fromhex(
-        "04 010203 000003 08 01000000 af0121"
-    )
-    assert log.append(VIDEO, 5, b"\x27\x01").wire(128) == bytes.fromhex("06 000005 000002 09 01000000 2701")
-    assert log.append(DATA, 5, b"\x05").wire(128) == bytes.fromhex("05 000005 000001 12 01000000 05")
+    sound = log.append(AUDIO, 0x010203, b"\xaf\x01\x21")
+    assert wire(sound, 128) == bytes.fromhex("04 010203 000003 08 01000000 af0121")
+    assert wire(log.append(VIDEO, 5, b"\x27\x01"), 128) == bytes.fromhex("06 000005 000002 09 01000000 2701")
+    assert wire(log.append(DATA, 5, b"\x05"), 128) == bytes.fromhex("05 000005 000001 12 01000000 05")
 
 
 def test_a_message_longer_than_a_chunk_repeats_its_extended_timestamp_on_every_chunk() -> None:
     entry = make_log().append(AUDIO, 0x01000000, b"\xaf\x01\x02\x03\x04")
-    assert entry.wire(2) == bytes.fromhex("04 ffffff 000005 08 01000000 01000000 af01 c4 01000000 0203 c4 01000000 04")
+    assert wire(entry, 2) == bytes.fromhex("04 ffffff 000005 08 01000000 01000000 af01 c4 01000000 0203 c4 01000000 04")
 
 
 def test_another_chunk_size_or_message_stream_gives_other_bytes_of_the_same_message() -> None:
     entry = make_log().append(AUDIO, 0, b"\xaf\x01\x02")
-    assert entry.wire(128) == bytes.fromhex("04 000000 000003 08 01000000 af0102")
-    assert entry.wire(2) == bytes.fromhex("04 000000 000003 08 01000000 af01 c4 02")
+    assert wire(entry, 128) == bytes.fromhex("04 000000 000003 08 01000000 af0102")
+    assert wire(entry, 2) == bytes.fromhex("04 000000 000003 08 01000000 af01 c4 02")
     assert entry.encode(128, 2) == bytes.fromhex("04 000000 000003 08 02000000 af0102")

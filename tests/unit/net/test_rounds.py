@@ -1,0 +1,165 @@
+"""Rounds: publishers are read whole and in order, by the clock where there are many, and an end is told once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import pytest
+
+from headrace.net.rounds import Rounds
+from tests.helpers.loops import LOOP_FACTORIES, LoopFactory, on_both_loops, run
+from tests.helpers.sockets import reset, tcp_pair
+from tests.helpers.waiting import eventually_async, turns
+
+pytestmark = pytest.mark.skipif(not Rounds.is_possible(), reason="this system has no epoll sets")
+
+
+class Peer:
+    """One publisher's two ends, and what was read of it."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self.ours, self.far = tcp_pair()
+        self.ours.setblocking(False)
+        self.received = bytearray()
+        self.ends: list[str] = []
+        self.on_received: Callable[[], None] = lambda: None
+        self._rounds = rounds
+        rounds.add(self.ours, self)
+
+    def round_received(self, data: memoryview) -> None:
+        if not data:
+            self.end("end")
+            return
+        self.received += data
+        self.on_received()
+
+    def round_failed(self, error: OSError) -> None:
+        self.end(type(error).__name__)
+
+    def end(self, how: str) -> None:
+        self.ends.append(how)
+        self._rounds.remove(self.ours)
+        self.ours.close()
+
+
+def with_peers(
+    loop_factory: LoopFactory,
+    test: Callable[[Rounds, list[Peer]], Coroutine[Any, Any, None]],
+    *,
+    count: int = 3,
+    max_pace_s: float = 0.02,
+) -> None:
+    async def main() -> None:
+        rounds = Rounds(asyncio.get_running_loop(), max_pace_s=max_pace_s)
+        peers = [Peer(rounds) for _ in range(count)]
+        try:
+            await test(rounds, peers)
+        finally:
+            for peer in peers:
+                if not peer.ends:
+                    peer.end("test over")
+                peer.far.close()
+
+    run(loop_factory, main)
+
+
+@on_both_loops
+def test_each_publisher_is_read_whole_and_in_order(loop_factory: LoopFactory) -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        sent = [bytes((number,)) * 700_000 + b"." for number in range(3)]
+        loop = asyncio.get_running_loop()
+        for peer in peers:
+            peer.far.setblocking(False)
+        await asyncio.gather(*(loop.sock_sendall(peer.far, data) for peer, data in zip(peers, sent, strict=True)))
+        await eventually_async(lambda: all(peer.received.endswith(b".") for peer in peers), "everything to be read")
+        assert [bytes(peer.received) for peer in peers] == sent
+
+    with_peers(loop_factory, test)
+
+
+@on_both_loops
+@pytest.mark.parametrize(("leave", "how"), [(socket.socket.close, "end"), (reset, "ConnectionResetError")])
+def test_an_end_is_told_once_and_after_what_came_before_it(
+    loop_factory: LoopFactory, leave: Callable[[socket.socket], None], how: str
+) -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        peers[0].far.sendall(b"last words")
+        await eventually_async(lambda: peers[0].received, "the words")
+        leave(peers[0].far)
+        await eventually_async(lambda: peers[0].ends, "the end")
+        peers[1].far.sendall(b"here")
+        await eventually_async(lambda: peers[1].received, "the others to go on")
+        assert (bytes(peers[0].received), peers[0].ends) == (b"last words", [how])
+
+    with_peers(loop_factory, test)
+
+
+def test_one_that_is_removed_on_account_of_another_is_not_read_any_more() -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        first, second, _ = peers
+        first.on_received = partial(second.end, "left")
+        second.on_received = partial(first.end, "left")
+        for peer in (first, second):
+            peer.far.sendall(b"x")
+        await eventually_async(lambda: first.received or second.received, "one of them")
+        await turns()
+        assert sorted([bytes(first.received), bytes(second.received)]) == [b"", b"x"]
+
+    with_peers(LOOP_FACTORIES["asyncio"], test)
+
+
+def has_more(peer: Peer, than: int) -> bool:
+    return len(peer.received) > than
+
+
+async def chatter(rounds: Rounds, peers: list[Peer], until: Callable[[], object], what: str) -> None:
+    """All of them send without a pause, as dozens of publishers do."""
+
+    def spoke() -> object:
+        for peer in peers:
+            peer.far.sendall(b"word ")
+        return until()
+
+    await eventually_async(spoke, what)
+
+
+@on_both_loops
+def test_many_reads_make_rounds_by_the_clock_until_there_are_few_again(loop_factory: LoopFactory) -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        assert rounds.pace_s == 0
+        await chatter(rounds, peers, lambda: rounds.pace_s, "rounds by the clock")
+        assert rounds.pace_s <= 0.02
+        await eventually_async(lambda: not rounds.pace_s, "the clock to be left")
+        for peer in peers:
+            before = len(peer.received)
+            peer.far.sendall(b"word ")
+            await eventually_async(partial(has_more, peer, before), "its word")
+            assert bytes(peer.received) == b"word " * (len(peer.received) // 5)
+
+    with_peers(loop_factory, test, count=20)
+
+
+def test_without_a_pace_nothing_ever_waits_for_the_clock() -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        await chatter(rounds, peers, lambda: len(peers[0].received) > 2000, "400 words")
+        assert rounds.pace_s == 0
+
+    with_peers(LOOP_FACTORIES["asyncio"], test, count=20, max_pace_s=0.0)
+
+
+def test_the_last_one_to_leave_ends_the_clock() -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        await chatter(rounds, peers, lambda: rounds.pace_s, "rounds by the clock")
+        for peer in peers:
+            peer.end("left")
+        assert rounds.pace_s == 0
+        peers[0].far.close()
+        peers[0] = Peer(rounds)
+        peers[0].far.sendall(b"again")
+        await eventually_async(lambda: peers[0].received == b"again", "a new one")
+
+    with_peers(LOOP_FACTORIES["asyncio"], test, count=20)
