@@ -30,7 +30,8 @@ _LOOK_S = 0.5
 def newest_events_s(lake: Path) -> dict[str, float]:
     """The time of each stream's newest event in gold `audience`."""
     rows = ds.dataset(lake / "gold/audience", format="parquet").to_table(columns=["stream_id", "last_at"]).to_pylist()
-    return {row["stream_id"]: row["last_at"].timestamp() for row in rows if row["last_at"] is not None}
+    # A player that came before the publisher was refused, and is in a row of no stream.
+    return {row["stream_id"]: row["last_at"].timestamp() for row in rows if row["stream_id"] and row["last_at"]}
 
 
 def newest_media_s(lake: Path) -> dict[str, float]:

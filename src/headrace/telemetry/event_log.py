@@ -29,7 +29,7 @@ FOLDER = "events"
 _OPEN_FOLDER = "events-open"  # beside, not inside: a reader of the folder must never see a file that grows
 _SUFFIX = ".jsonl"
 
-ROTATE_S = 3.0  # how old the newest event may be before readers can see it
+ROTATE_S = 1.5  # how old the newest event may be before readers can see it
 ROTATE_BYTES = 16 << 20
 WRITE_S = 0.25
 # 20,000 viewers give 20,000 samples a second: five seconds of a disk that hangs.

@@ -35,7 +35,7 @@ from headrace.pipeline.session import flv_options, is_in_process
 from headrace.pipeline.sources import events as event_source
 
 # How often each source is looked at. Finished event files come every three seconds; a broken recording can wait.
-TRIGGER_S = {"events": 1.0, "tags": 2.0, "problems": 10.0}
+TRIGGER_S = {"events": 0.5, "tags": 5.0, "problems": 10.0}
 _LOOK_S = 0.2
 PAUSE_S = 3.0  # between two builds of tables of recordings
 # A machine that is too busy to start a Python worker in ten seconds makes a query fail. It goes on from its checkpoint.
