@@ -1,4 +1,8 @@
-"""Tables of many rows, by the executors: inputs are read once and kept there, and each table is written by a job."""
+"""Tables of many rows, by the executors, each written by a job.
+
+Each reads the columns that it is made of from bronze by itself: to keep all columns of a day's events would cost more
+than to read the few that a table needs ten times. What is made of them and is small is kept.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ def build_events(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> No
     """The tables of events."""
     files = [file_of(unit) for unit in units]
     with _Kept() as kept:
-        events = kept(_events_of(spark, lake, units))
+        events = _events_of(spark, lake, units)
         own_sessions, states = kept(sessions.build(events)), kept(destination_states.build(events))
         windows = stream_windows.by_arrival(events)
         lake.replace_units("sessions", own_sessions, files)
@@ -45,18 +49,17 @@ def build_recordings(spark: SparkSession, lake: Lake, units: Collection[Unit], a
     """The tables that it takes recordings for."""
     files = [file_of(unit) for unit in units]
     beside, around_beside = around(units)
-    with _Kept() as kept:
-        events = kept(_events_of(spark, lake, units))
-        stream_tags = kept(_tags_of(spark, lake, events, units))
-        lake.replace_units("stream_windows", stream_windows.build(events, stream_tags), files)
-        lake.replace_units("gops", gops.build(events, stream_tags), files)
-        lake.replace_units("recordings", recordings.build(events, stream_tags), files)
-        if around_beside != set(units):
-            events = kept(_events_of(spark, lake, around_beside))
-            stream_tags = kept(_tags_of(spark, lake, events, around_beside))
-        ids = sorted(unit.stream_id or "" for unit in beside)
-        audit = relay_audit.build(events, stream_tags).where(F.col("stream_id").isin(ids))
-        lake.replace_units("relay_audit", audit, [file_of(unit) for unit in beside])
+    events = _events_of(spark, lake, units)
+    stream_tags = _tags_of(spark, lake, events, units)
+    lake.replace_units("stream_windows", stream_windows.build(events, stream_tags), files)
+    lake.replace_units("gops", gops.build(events, stream_tags), files)
+    lake.replace_units("recordings", recordings.build(events, stream_tags), files)
+    if around_beside != set(units):
+        events = _events_of(spark, lake, around_beside)
+        stream_tags = _tags_of(spark, lake, events, around_beside)
+    ids = sorted(unit.stream_id or "" for unit in beside)
+    audit = relay_audit.build(events, stream_tags).where(F.col("stream_id").isin(ids))
+    lake.replace_units("relay_audit", audit, [file_of(unit) for unit in beside])
 
 
 class _Kept:
