@@ -89,6 +89,10 @@ def _events_of(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> Data
 
 def _tags_of(spark: SparkSession, lake: Lake, own: DataFrame, units: Collection[Unit]) -> DataFrame:
     """Of the files that these streams recorded. Whose a file is depends on what all events say of it."""
+    if not lake.parts("tags"):
+        # Nothing was recorded: Spark drops whatever is made of tags, which is most of some plans.
+        own = own.where(F.lit(False))
+        return timeline.of_streams(own, lake.read(spark, "tags").where(F.lit(False)))
     ids = sorted({unit.stream_id for unit in units if unit.stream_id is not None})
     own_files = timeline.opened_files(own).select("file_name").distinct()
     tags = lake.read(spark, "tags").withColumn("file_name", timeline.file_name(F.col("path")))

@@ -34,10 +34,12 @@ from headrace.pipeline.jobs.retention import Retention
 from headrace.pipeline.session import flv_options, is_in_process
 from headrace.pipeline.sources import events as event_source
 
-# How often each source is looked at. Finished event files come every three seconds; a broken recording can wait.
+# How often each source is looked at. Events are wanted first: what tags tell takes a core for seconds to build, and a
+# broken recording can wait.
 TRIGGER_S = {"events": 0.5, "tags": 5.0, "problems": 10.0}
 _LOOK_S = 0.2
-PAUSE_S = 3.0  # between two builds of tables of recordings
+# Between two builds of tables of recordings: as long as one takes, within these. The others are wanted sooner.
+PAUSE_S, MAX_PAUSE_S = 3.0, 10.0
 # A machine that is too busy to start a Python worker in ten seconds makes a query fail. It goes on from its checkpoint.
 MAX_FAILURES = 5
 _RESTART_S = 2.0
@@ -242,8 +244,10 @@ class _Beside(threading.Thread):
     def run(self) -> None:
         try:
             while not self._stop_asked.is_set():
+                began_s = time.monotonic()
                 is_new = _build("recordings", self._tables, self._say, self._board)
-                self._stop_asked.wait(PAUSE_S if is_new else _LOOK_S)
+                took_s = time.monotonic() - began_s
+                self._stop_asked.wait(min(max(PAUSE_S, took_s), MAX_PAUSE_S) if is_new else _LOOK_S)
         except Exception as error:  # told by the main thread, which ends the job
             self._error = error
 

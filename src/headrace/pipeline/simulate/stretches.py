@@ -1,7 +1,7 @@
 """A stretch of the log: all events of some time in their order, numbered, and written as the files of that time.
 
-Files are as `telemetry/event_log.py` makes them: one every three seconds, or more if there is much to say, in a folder
-for each hour, finished before they get there.
+Files are as `telemetry/event_log.py` makes them: one every second and a half, or more if there is much to say, in a
+folder for each hour, finished before they get there.
 """
 
 from __future__ import annotations
