@@ -38,6 +38,11 @@ def test_every_tag_is_taken_in_once_also_of_a_file_that_grew(lake: Lake, tmp_pat
     assert offsets(lake) == sorted(2 * begins)
 
 
+def test_where_nothing_was_recorded_there_is_nothing_to_take_in(lake: Lake) -> None:
+    assert take_in_few_tags(lake, "p1", []) == 0
+    assert lake.parts("tags") == []
+
+
 def test_the_columns_are_those_of_the_table(lake: Lake, tmp_path: Path) -> None:
     path = write_flv(tmp_path / "live_show_20270115_080000.flv", recording(3))
     take_in_few_tags(lake, "p1", [str(path)])

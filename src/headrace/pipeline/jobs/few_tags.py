@@ -25,6 +25,8 @@ MAX_BYTES = 256 << 20  # a tenth of a second to read; how many tags there are is
 
 def take_in_few_tags(lake: Lake, part: str, paths: Sequence[str]) -> int | None:
     """How many tags are new; None where it is not for us, and nothing has been done."""
+    if not paths:
+        return 0
     rows = _read(lake, paths)
     if rows is None or _has_problems(paths):
         return None
