@@ -25,7 +25,8 @@ from headrace.pipeline.stores.lease import Lease, is_held
 from headrace.pipeline.stores.store import Note, Store, parse_note
 
 _MAX_REASON = 300
-_READS = 5
+_READS = 10
+_READ_AGAIN_S = 0.05
 
 
 class RemoteStore(Store):
@@ -145,6 +146,7 @@ class RemoteStore(Store):
                 # what comes is an error, the beginning of the new one, or that and some bytes of nobody.
                 if is_last:
                     raise
+            time.sleep(_READ_AGAIN_S)  # or one that is replaced all the time is met in the same moment again
         return None
 
     def _read_bytes(self, name: str) -> bytes:
