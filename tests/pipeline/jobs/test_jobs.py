@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipeline.jobs import batch, chunks, streaming, units
+from headrace.pipeline.jobs import batch, chunks, few_tags, streaming, units
 from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.jobs.lake import open_lake
 from headrace.pipeline.jobs.retention import Retention
@@ -73,6 +73,8 @@ def test_stream_and_batch_give_the_same_rows_however_they_arrive(
 
     # So many events that the executors keep them and write the tables, and that they are taken in file by file.
     monkeypatch.setattr(units, "MAX_FEW_EVENTS", 0)
+    monkeypatch.setattr(batch, "_FEW_EVENT_BYTES", 0)
+    monkeypatch.setattr(few_tags, "MAX_BYTES", 0)
     monkeypatch.setattr(chunks, "EVENT_BYTES", 1)
     monkeypatch.setattr(chunks, "RECORDING_BYTES", 1)
     run_batch(spark, tmp_path / "large", [data], [rec])
