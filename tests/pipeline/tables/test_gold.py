@@ -54,15 +54,16 @@ def health(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
 
 def test_health_names_what_is_wrong_with_value_and_threshold(spark: SparkSession) -> None:
     silent = {"video_bytes": 0, "audio_bytes": 0, "messages": 0, "frames": 0, "keyframes": 0, "max_gap_ms": 0}
+    mute = {"audio_bytes": 0, "audio_ms": None}
     events = [
         event("publish_started", 0, 1, conn="c1", resumed=False, position=0),
         event("metadata", 1, 2, declared_video_kbps=2000.0, declared_audio_kbps=80.0, declared_frame_rate=25.0),
         event("codec_detected", 1, 3, video="h264", audio="aac", sample_rate=32_000, width=640, height=360),
-        sample(1000, 4),
-        sample(2000, 5),
-        sample(11_000, 6, audio_bytes=0, audio_ms=None, media_ms=3000, max_gap_ms=2500),
-        sample(21_000, 7, **silent, media_ms=3000),
-        event("stream_ended", 40_000, 8, reason="lost", position=9),
+        *[sample(1000 * n, 3 + n) for n in range(1, 5)],
+        *[sample(10_000 + 1000 * n, 10 + n, **mute, media_ms=4000 + 1000 * n) for n in range(1, 7)],
+        sample(17_000, 18, **mute, media_ms=13_500, max_gap_ms=2500),
+        sample(21_000, 20, **silent, media_ms=13_500),
+        event("stream_ended", 40_000, 21, reason="lost", position=9),
     ]
     rows = health(spark, events)
     assert rows.schema.simpleString() == stream_health.SCHEMA.simpleString()

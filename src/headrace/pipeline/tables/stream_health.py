@@ -15,8 +15,10 @@ WINDOW_S = 10
 STARVED_MS = 2_000  # what players buffer at most: a longer silence is seen
 GOP_LONG_MS, GOP_OVER_MS = 4_000, 8_000  # platforms complain above 4 s; twice that and late joiners give up
 GOP_SHORT_MS = 500  # two keyframes a second and more waste the bitrate
-FASTER_MS, FASTER_RATIO = 2_000, 1.2  # encoders begin with a burst of about a second
+FASTER_MS, FASTER_RATIO = 2_000, 1.2  # more in ten seconds than clocks and buffers explain
+BURST_MS = 3_000  # encoders begin with a burst: a second as a rule, more where the machine is busy
 OFF_BY = 0.5  # of the declared bitrate: encoders vary by less, a cut picture or a full uplink by more
+RATED_MS = 3_000  # in less than that a keyframe weighs as much as all else, and a rate says nothing
 FRAME_RATE_MAX = 60.5  # no platform takes more than 60, and a window may hold half a frame more
 SAMPLE_RATES = (44_100, 48_000)
 VIDEO_CODECS = ("h264", "hevc", "av1", "vp9")
@@ -54,9 +56,13 @@ def build(events: DataFrame, stream_windows: DataFrame) -> DataFrame:
     measured = stream_windows.where(f"clock = 'wall' and window_s = {WINDOW_S}").drop("stream", "started_at")
     rows = _every_window(events).join(measured, on=[*_KEYS, "start_ms"], how="left")
     rows = rows.join(_said_and_detected(events), on=_KEYS, how="left")
-    # Since the stream began: an encoder that catches up after a stall is not ahead of anybody.
-    until_here = Window.partitionBy(*_KEYS).orderBy("start_ms").rowsBetween(Window.unboundedPreceding, 0)
-    rows = rows.withColumn("ahead_ms", F.sum(-F.coalesce("drift_ms", F.lit(0))).over(until_here))
+    # Further ahead than ever before: an encoder that catches up after a stall is not ahead of anybody.
+    order = Window.partitionBy(*_KEYS).orderBy("start_ms")
+    until_here = order.rowsBetween(Window.unboundedPreceding, 0)
+    before = order.rowsBetween(Window.unboundedPreceding, -1)
+    rows = rows.withColumn("lead_ms", F.sum(-F.coalesce("drift_ms", F.lit(0))).over(until_here))
+    furthest_ms = F.greatest(F.max("lead_ms").over(before), F.lit(BURST_MS))
+    rows = rows.withColumn("ahead_ms", F.col("lead_ms") - furthest_ms)
     has_data = F.coalesce(F.col("messages"), F.lit(0)) > 0
     rows = rows.withColumn("issues", F.when(has_data, _issues()).otherwise(_no_issues()))
     severities = F.transform("issues", lambda issue: issue["severity"])
@@ -110,22 +116,24 @@ def _said_and_detected(events: DataFrame) -> DataFrame:
 
 def _issues() -> Column:
     gop_ms, frame_rate = F.col("keyframe_interval_max_ms"), F.col("frame_rate") * _caught_up()
-    has_video, has_audio = F.col("video_bps") > 0, F.col("audio_bps") > 0
+    is_rated = F.col("covered_ms") - _silence_ms() >= RATED_MS
+    has_video, has_audio = is_rated & (F.col("video_bps") > 0), is_rated & (F.col("audio_bps") > 0)
+    lacks_video, lacks_audio = F.col("video_bps") == 0, F.col("audio_bps") == 0
     silence_ms = _silence_ms()
-    ahead_ms = F.least(-F.col("drift_ms"), F.col("ahead_ms"))
+    ahead_ms = F.col("ahead_ms")
     is_faster = (ahead_ms > FASTER_MS) & (F.col("media_ms") > F.col("covered_ms") * FASTER_RATIO)
     declared_video, declared_audio = F.col("declared_video_kbps"), F.col("declared_audio_kbps")
     found = [
         _issue("videoIngestionStarved", "error", silence_ms > STARVED_MS, silence_ms, STARVED_MS, "ms"),
         _issue("videoIngestionFasterThanRealtime", "warning", is_faster, ahead_ms, FASTER_MS, "ms"),
-        _issue("noVideoStream", "error", ~has_video & has_audio, F.col("video_bps"), 0, "bps"),
-        _issue("noAudioStream", "warning", ~has_audio & has_video, F.col("audio_bps"), 0, "bps"),
+        _issue("noVideoStream", "error", has_audio & lacks_video, F.col("video_bps"), 0, "bps"),
+        _issue("noAudioStream", "warning", has_video & lacks_audio, F.col("audio_bps"), 0, "bps"),
         _issue("gopSizeOver", "error", gop_ms > GOP_OVER_MS, gop_ms, GOP_OVER_MS, "ms"),
         _issue("gopSizeLong", "warning", (gop_ms > GOP_LONG_MS) & (gop_ms <= GOP_OVER_MS), gop_ms, GOP_LONG_MS, "ms"),
         _issue("gopSizeShort", "info", has_video & (gop_ms < GOP_SHORT_MS), gop_ms, GOP_SHORT_MS, "ms"),
         *_off_declared("bitrate", "warning", F.col("video_bps"), declared_video, has_video),
         *_off_declared("audioBitrate", "info", F.col("audio_bps"), declared_audio, has_audio),
-        _issue("frameRateHigh", "warning", frame_rate > FRAME_RATE_MAX, frame_rate, FRAME_RATE_MAX, "fps"),
+        _issue("frameRateHigh", "warning", is_rated & (frame_rate > FRAME_RATE_MAX), frame_rate, FRAME_RATE_MAX, "fps"),
         _issue(
             "audioSampleRate",
             "warning",
