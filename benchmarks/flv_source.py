@@ -5,7 +5,7 @@
 The files are written, not sparse, and read once before anything is measured: this compares processors, not disks. Every
 figure is the best of some runs: as wall time, and for the parts of the source by themselves also as processor time,
 which other work on the machine disturbs less. ffprobe is taken from PATH, and left out where there is none.
-Spark is warm: the JVM has compiled what it runs, which takes a hundred queries (`--warm-ups`), of one clip.
+Spark is warm: the JVM has compiled what it runs, which takes some hundred queries (`--warm-ups`), of one clip.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from headrace.pipeline.sources.flv.files import CopiedFile, FileBytes, MappedFil
 from headrace.pipeline.sources.flv.filters import RowFilter
 from headrace.pipeline.sources.flv.pieces import Range
 from headrace.pipeline.sources.flv.schema import TAG_SCHEMA
+from headrace.pipeline.sources.flv.source import register
 from headrace.pipeline.sources.flv.walk import Tags, walk
 
 FILE_HEADER_BYTES = 13
@@ -240,13 +241,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes-mb", type=int, nargs="+", default=[1024, 2048, 4096])
     parser.add_argument("--counts", type=int, nargs="+", default=[10, 1000], help="files, of the first size in all")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--warm-ups", type=int, default=100, help="queries before the first that is measured")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--warm-ups", type=int, default=300, help="queries before the first that is measured")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     runs, figures = options.runs, []
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     spark = make_session("benchmark")
+    register(spark)
     try:
         with tempfile.TemporaryDirectory() as name:
             for size_mb in options.sizes_mb:

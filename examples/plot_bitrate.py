@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.pipeline.session import make_session
+from headrace.pipeline.sources.flv.source import register
 
 Points = list[tuple[float, float]]  # seconds since the file's first frame, Mbit/s
 
@@ -55,6 +56,7 @@ def main() -> None:
     if options.window_s < 1:
         parser.error(f"found --window-s {options.window_s}, expected 1 or more")
     spark = make_session("plot bitrate")
+    register(spark)
     lines: dict[str, Points] = defaultdict(list)
     tags = spark.read.format("flv").load(options.folder)
     for row in bitrates(tags, options.window_s).orderBy("path", "start_s").collect():

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from headrace.pipeline.jobs.plans import quick_plans
 from headrace.pipeline.session import make_session
+from headrace.pipeline.sources.flv.source import register
 from tests.pipeline.hdfs import Hdfs, has_maven, start_hdfs
 from tests.pipeline.object_store import ObjectServer, start_object_store
 
@@ -36,6 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m",
         },
     )
+    register(session)
     yield session
     session.stop()
 

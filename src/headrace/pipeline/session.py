@@ -79,7 +79,7 @@ def make_session(
     leaves_classes: bool = False,
     is_short: bool = False,
 ) -> SparkSession:
-    """A session with our sources registered, or the one that this process has already. See `end_session`.
+    """A session, or the one that this process has already. See `flv_of` for our source, and `end_session`.
 
     One that `leaves_classes` makes the next ones start faster, and takes some seconds to end for it, once. One that
     `is_short` is for a minute's work at most.
@@ -97,7 +97,8 @@ def make_session(
     )
     for key, value in SESSION_CONF.items():
         session.conf.set(key, value)
-    register(session)
+    if _written is not None:
+        register(session)  # so that its classes are among them
     return session
 
 
@@ -175,8 +176,13 @@ def silenced(spark: SparkSession) -> Iterator[None]:
         spark.sparkContext.setLogLevel("WARN")  # as log4j2.properties has it
 
 
-def flv_options(spark: SparkSession) -> dict[str, str]:
-    """Options of the `flv` source for this session: tasks for all its cores, where they are not the driver's."""
+def flv_of(spark: SparkSession) -> dict[str, str]:
+    """Makes `format("flv")` known to the session, and tells the options it is read with there.
+
+    Where it is read and not before: Spark then looks for sources in Python, which takes a cold JVM 1.7 s. The options
+    are tasks for all its cores, where they are not the driver's.
+    """
+    register(spark)
     if is_connect(spark) or is_in_process(spark):  # over Spark Connect nobody tells how many there are
         return {}
     return {"minPartitions": str(spark.sparkContext.defaultParallelism)}

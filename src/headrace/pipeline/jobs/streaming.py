@@ -31,7 +31,7 @@ from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.plans import quick_plans
 from headrace.pipeline.jobs.report import Say, describe
 from headrace.pipeline.jobs.retention import Retention
-from headrace.pipeline.session import flv_options, is_in_process
+from headrace.pipeline.session import flv_of, is_in_process
 from headrace.pipeline.sources import events as event_source
 
 # How often each source is looked at. Events are wanted first: what tags tell takes a core for seconds to build, and a
@@ -186,8 +186,9 @@ def _sources(
             return follow(Feed("events", log.parent, lines, take_in, folder), is_all)
 
         yield partial(EventHours, log, lake, name, start, is_once=is_once)
+    flv_options = flv_of(spark) if record_dirs else {}
     for record_dir in record_dirs:
-        flv = spark.readStream.format("flv").options(**flv_options(spark))
+        flv = spark.readStream.format("flv").options(**flv_options)
         tags = flv.load(str(record_dir))
         broken = flv.option("rows", "problems").load(str(record_dir))  # from here on it reads those
         for feed in (
