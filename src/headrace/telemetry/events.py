@@ -11,41 +11,37 @@ hash of its address.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, get_type_hints
+
+import msgspec
 
 # Raised when a field changes its meaning or goes away; a new optional field or type does not raise it.
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """The base of all: `type` names the class on the wire."""
 
     type: ClassVar[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerStarted(Event):
+class ServerStarted(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "server_started"
     version: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerStopped(Event):
+class ServerStopped(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "server_stopped"
     events_lost_total: int  # events that the writer had to drop since the start
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionOpened(Event):
+class ConnectionOpened(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "connection_opened"
     conn: str
     viewer: str  # keyed hash of the peer's address, or the address itself where the operator asked for it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionClosed(Event):
+class ConnectionClosed(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "connection_closed"
     conn: str
     reason: str
@@ -54,8 +50,7 @@ class ConnectionClosed(Event):
     bytes_out_total: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishStarted(Event):
+class PublishStarted(Event, frozen=True, kw_only=True):
     """A publisher was granted a stream. `stream_id` is new for every stream, and the same for one that comes back
     within the grace period."""
 
@@ -68,8 +63,7 @@ class PublishStarted(Event):
     origin: str | None = None  # redacted address of the server that the stream is pulled from; none: published here
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishRefused(Event):
+class PublishRefused(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "publish_refused"
     conn: str
     viewer: str
@@ -77,8 +71,7 @@ class PublishRefused(Event):
     reason: str  # the NetStream code of the answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishStopped(Event):
+class PublishStopped(Event, frozen=True, kw_only=True):
     """A publisher is gone; the stream may go on for its grace period."""
 
     type: ClassVar[str] = "publish_stopped"
@@ -89,8 +82,7 @@ class PublishStopped(Event):
     position: int  # behind the last message it appended
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamEnded(Event):
+class StreamEnded(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "stream_ended"
     stream: str
     stream_id: str
@@ -98,8 +90,7 @@ class StreamEnded(Event):
     position: int  # the number of messages the stream had
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlayStarted(Event):
+class PlayStarted(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "play_started"
     conn: str
     viewer: str
@@ -107,8 +98,7 @@ class PlayStarted(Event):
     stream_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlayStopped(Event):
+class PlayStopped(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "play_stopped"
     conn: str
     viewer: str
@@ -121,8 +111,7 @@ class PlayStopped(Event):
     bytes_total: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlayRefused(Event):
+class PlayRefused(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "play_refused"
     conn: str
     viewer: str
@@ -130,8 +119,7 @@ class PlayRefused(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodecDetected(Event):
+class CodecDetected(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "codec_detected"
     stream: str
     stream_id: str
@@ -147,8 +135,7 @@ class CodecDetected(Event):
     channels: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataReceived(Event):
+class MetadataReceived(Event, frozen=True, kw_only=True):
     """What the encoder says of itself."""
 
     type: ClassVar[str] = "metadata"
@@ -162,8 +149,7 @@ class MetadataReceived(Event):
     declared_audio_kbps: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DestinationState(Event):
+class DestinationState(Event, frozen=True, kw_only=True):
     """Told whenever its state, its address or which of its addresses that is has changed."""
 
     type: ClassVar[str] = "destination_state"
@@ -179,8 +165,7 @@ class DestinationState(Event):
     is_backup: bool = False  # the url is the destination's second address, or where that sent us
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordingOpened(Event):
+class RecordingOpened(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "recording_opened"
     path: str  # absolute
     stream: str
@@ -189,8 +174,7 @@ class RecordingOpened(Event):
     frame_position: int | None = None  # of the first frame; from there on every tag is the next message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordingClosed(Event):
+class RecordingClosed(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "recording_closed"
     path: str  # as in RecordingOpened
     stream: str
@@ -201,8 +185,7 @@ class RecordingClosed(Event):
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublisherSample(Event):
+class PublisherSample(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "publisher_sample"
     conn: str
     stream: str
@@ -223,8 +206,7 @@ class PublisherSample(Event):
     keyframe_interval_max_ms: int | None = None  # the most media time between two keyframes, the second of them new
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriberSample(Event):
+class SubscriberSample(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "subscriber_sample"
     conn: str
     viewer: str
@@ -233,7 +215,7 @@ class SubscriberSample(Event):
     interval_ms: int
     bytes: int
     messages: int
-    dropped: dict[str, int] = field(default_factory=dict)  # messages by reason
+    dropped: dict[str, int] = msgspec.field(default_factory=dict)  # messages by reason
     queue_age_ms: int = 0
     blocked: bool = False  # its socket takes nothing: a rebuffering as seen from here
     position: int = 0
@@ -246,8 +228,7 @@ class SubscriberSample(Event):
     first_keyframe_ms: int | None = None  # as in PlayStopped, as soon as the first picture has left
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DestinationSample(Event):
+class DestinationSample(Event, frozen=True, kw_only=True):
     type: ClassVar[str] = "destination_sample"
     destination: str
     stream: str
@@ -257,7 +238,7 @@ class DestinationSample(Event):
     flowing: bool
     bytes: int
     messages: int
-    dropped: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = msgspec.field(default_factory=dict)
     queue_age_ms: int = 0
     position: int = 0
     feed: str | None = None  # as in Delivery
@@ -267,8 +248,7 @@ class DestinationSample(Event):
     max_gap_ms: int = 0  # as in SubscriberSample, connected or not
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery(Event):
+class Delivery(Event, frozen=True, kw_only=True):
     """A range of the log that a destination or a recorder got, or did not get and why.
 
     Ranges of one feed follow each other without hole or overlap: together they are its proof. A destination that is
@@ -315,9 +295,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
 }
 
 
-FIELD_NAMES: dict[str, tuple[str, ...]] = {
-    name: tuple(one.name for one in fields(kind)) for name, kind in EVENT_TYPES.items()
-}
+FIELD_NAMES: dict[str, tuple[str, ...]] = {name: kind.__struct_fields__ for name, kind in EVENT_TYPES.items()}
 
 
 def field_types(kind: type[Event]) -> dict[str, Any]:
