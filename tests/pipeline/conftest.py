@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from headrace.pipeline.jobs.plans import quick_plans
 from headrace.pipeline.session import make_session
 from headrace.pipeline.sources.flv.source import register
-from tests.pipeline.hdfs import Hdfs, has_maven, start_hdfs
+from tests.pipeline.hadoop import has_maven
+from tests.pipeline.hdfs import Hdfs, start_hdfs
 from tests.pipeline.object_store import ObjectServer, start_object_store
 
 # Against hanging: the first query of a JVM takes five seconds, and twenty times that on a machine with other work.

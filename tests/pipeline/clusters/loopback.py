@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,11 +68,11 @@ class Spark:
     def start(self, name: str, program: str, *words: str) -> Process:
         return Process(name, [str(self.home / "bin" / program), *words], self.folder, self.environ)
 
-    def start_job(self, name: str, *words: str) -> Process:
+    def start_job(self, name: str, *words: str, environ: Mapping[str, str] | None = None) -> Process:
         """`headrace pipeline …` with the settings that make it small."""
         settings = [word for key, value in _SETTINGS.items() for word in ("--conf", f"{key}={value}")]
         command = [sys.executable, "-c", _MAIN, "\n".join(sys.path), "pipeline", *words, *settings]
-        return Process(name, command, self.folder, self.environ)
+        return Process(name, command, self.folder, {**self.environ, **(environ or {})})
 
 
 class Process:

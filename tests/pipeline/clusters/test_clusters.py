@@ -11,6 +11,8 @@ import pytest
 from tests.helpers.waiting import eventually
 from tests.pipeline.clusters.conftest import Logs
 from tests.pipeline.clusters.loopback import DEADLINE_S, Spark, Standalone, connect_server
+from tests.pipeline.clusters.yarn import yarn
+from tests.pipeline.hadoop import has_maven
 from tests.pipeline.jobs.logs_on_disk import all_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1800)]
@@ -52,6 +54,21 @@ def test_batch_on_a_local_cluster_with_another_default_file_system(
         said = job.wait_done()
     finally:
         job.stop()
+    assert executors_in(said)["headrace"] == "headrace.zip"
+    assert_same(tmp_path / "lake", local_tables)
+
+
+def test_batch_on_yarn(elsewhere: Spark, logs: Logs, local_tables: Tables, tmp_path: Path) -> None:
+    if not has_maven():
+        pytest.fail("Maven, which brings Hadoop's servers, is not on PATH")
+    with yarn(tmp_path / "yarn") as cluster:
+        words = [*cluster.words(), *logs.words(tmp_path / "lake")]
+        job = elsewhere.start_job("yarn", "batch", *words, environ={"HADOOP_CONF_DIR": str(cluster.conf)})
+        try:
+            said = job.wait_done()
+        finally:
+            job.stop()
+        assert cluster.applications() == ["SUCCEEDED"]
     assert executors_in(said)["headrace"] == "headrace.zip"
     assert_same(tmp_path / "lake", local_tables)
 
