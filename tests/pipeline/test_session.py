@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.session import fits_sockets, is_connect, is_in_process, make_session
+from headrace.pipeline.session import is_connect, is_in_process, make_session
 
 
 @pytest.mark.spark
@@ -22,7 +22,6 @@ def test_a_session_has_the_settings_that_tables_rely_on(spark: SparkSession) -> 
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "512m",
-        "spark.python.unix.domain.socket.enabled": "true",
     }
     assert {name: spark.conf.get(name) for name in expected} == expected
     options = spark.sparkContext.getConf().get("spark.driver.extraJavaOptions") or ""
@@ -37,10 +36,3 @@ def test_a_python_for_executors_that_is_not_here_is_refused(monkeypatch: pytest.
     monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/bin/python3")
     with pytest.raises(PipelineError, match="PYSPARK_PYTHON is /nowhere/bin/python3, expected a Python that is here"):
         make_session("a test", master="local-cluster[2,1,1024]")
-
-
-@pytest.mark.parametrize(
-    ("folders", "expected"), [("/tmp", True), ("/tmp,/var/tmp", True), ("/tmp,/var/folders/m3/0000gn/T", False)]
-)
-def test_sockets_lie_in_the_file_system_only_where_their_names_are_short_enough(folders: str, expected: bool) -> None:
-    assert fits_sockets({"SPARK_LOCAL_DIRS": folders}) == expected

@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -42,11 +41,6 @@ _LOCAL_CONF = {
     # The package may be on the path of this process alone, as in a checkout that nobody installed.
     "spark.executorEnv.PYTHONPATH": str(PACKAGE.parent),
 }
-# Over TCP every task in Python begins with 40 ms of waiting: Spark sends what it has to say in two small pieces, and
-# the second stays behind until the first is acknowledged. A socket in the file system has no such habit, but a limit to
-# its name, of 104 bytes on some systems, of which Spark's part is 90.
-_SOCKETS_CONF = {"spark.python.unix.domain.socket.enabled": "true"}
-_LONGEST_SOCKET_DIR = 14
 # The name of a laptop may resolve to an address of the network it was in yesterday.
 _THIS_MACHINE_CONF = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
 _CONF = {
@@ -134,13 +128,6 @@ def is_connect(spark: SparkSession) -> bool:
 def is_in_process(spark: SparkSession) -> bool:
     """Whether everything runs in this process's own JVM, which sees our files as soon as they are written."""
     return not is_connect(spark) and is_local(spark.sparkContext.master or "")
-
-
-def fits_sockets(environ: Mapping[str, str]) -> bool:
-    """Whether the names of Spark's sockets are short enough in the folder of its temporary files."""
-    # On Linux Java has one of its own, wherever Python's may be.
-    folders = environ.get("SPARK_LOCAL_DIRS", "/tmp" if sys.platform == "linux" else tempfile.gettempdir())  # noqa: S108
-    return all(len(os.fsencode(folder)) <= _LONGEST_SOCKET_DIR for folder in folders.split(","))
 
 
 def tell_hadoop(spark: SparkSession, conf: Mapping[str, str]) -> None:
@@ -261,7 +248,6 @@ def _prepare_environment(master: str, java: Java) -> None:
 def _machine_settings(master: str) -> dict[str, str]:
     return {
         **(_LOCAL_CONF if is_local(master) else {}),
-        **(_SOCKETS_CONF if is_local(master) and fits_sockets(os.environ) else {}),
         **(_THIS_MACHINE_CONF if is_on_this_machine(master) else {}),
     }
 

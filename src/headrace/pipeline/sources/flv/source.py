@@ -38,6 +38,7 @@ from headrace.pipeline.sources.flv.listing import Files, FoundFile
 from headrace.pipeline.sources.flv.offsets import Limits, Offset, Progress, advance
 from headrace.pipeline.sources.flv.options import FlvOptions
 from headrace.pipeline.sources.flv.pieces import FlvPartition, Piece, Place, Range, pack, piece_bytes, split
+from headrace.pipeline.sources.flv.prompt import Prompt
 from headrace.pipeline.sources.flv.schema import require_columns, schema_of
 
 _NOT_IN_STREAMS = "none in a stream: a tag may come before the event that tells its place"
@@ -75,7 +76,7 @@ class FlvDataSource(DataSource):
         return FlvStreamReader(options, schema)
 
 
-class FlvReader(DataSourceReader):
+class FlvReader(Prompt, DataSourceReader):
     """Reads the files that are there when the query is planned, as long as they are then."""
 
     def __init__(self, options: FlvOptions, schema: StructType) -> None:
@@ -106,7 +107,7 @@ class FlvReader(DataSourceReader):
         return _read(partition, self._files, self._options.rows, self._schema, self._wanted.rows)
 
 
-class FlvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class FlvStreamReader(Prompt, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows files that grow. All it knows between two calls is in the offsets (see `offsets`)."""
 
     def __init__(self, options: FlvOptions, schema: StructType, clock: Callable[[], float] = time.time) -> None:
