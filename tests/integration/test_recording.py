@@ -124,7 +124,7 @@ def test_a_recording_plays_to_its_last_whole_tag_after_kill_9(
     publisher = stage.publish(clip, server.url(), loops=True)
     started = server.wait_for_log("Recording started")
     player = stage.play(server.url())
-    player.wait_for_packets(150)
+    player.wait_for_packets(100)
     server.kill()
     publisher.close()
     path = Path(started["path"])

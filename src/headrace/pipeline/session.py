@@ -73,7 +73,7 @@ def make_session(
     leaves_classes: bool = False,
     is_short: bool = False,
 ) -> SparkSession:
-    """A session, or the one that this process has already. See `flv_of` for our source, and `end_session`.
+    """A session, or the one that this process has already. See `prepare_flv` for our source, and `end_session`.
 
     One that `leaves_classes` makes the next ones start faster, and takes some seconds to end for it, once. One that
     `is_short` is for a minute's work at most.
@@ -163,7 +163,7 @@ def silenced(spark: SparkSession) -> Iterator[None]:
         spark.sparkContext.setLogLevel("WARN")  # as log4j2.properties has it
 
 
-def flv_of(spark: SparkSession) -> dict[str, str]:
+def prepare_flv(spark: SparkSession) -> dict[str, str]:
     """Makes `format("flv")` known to the session, and tells the options it is read with there.
 
     Where it is read and not before: Spark then looks for sources in Python, which takes a cold JVM 1.7 s. The options

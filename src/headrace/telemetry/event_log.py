@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -43,7 +44,7 @@ _LEARN_S = 300.0  # how often the folder is looked through where others write to
 _HOUR_MS = 3_600_000
 _MAX_HOUR = 70_000_000  # in the year 9955: a later one has no date, and comes from a damaged file
 
-_encode = msgspec.json.Encoder().encode  # a fifth of what the standard library's takes; what is no number is null
+_encode = msgspec.json.Encoder().encode  # 1 us a sample, json takes 6; what is no number is null
 _encode_as_ascii = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -163,8 +164,8 @@ class EventLog:
 
     def _encode_lines(self, pending: list[tuple[int, int, Event]]) -> list[tuple[int, bytes]]:
         """Each event as its hour and its line."""
-        node, boot = _encode(self.identity.node), _encode(self.boot)
-        envelope = b'{"v":%d,"node":%b,"boot":%b,"seq":' % (SCHEMA_VERSION, node, boot)
+        node = _encode_as_ascii(self.identity.node)
+        envelope = f'{{"v":{SCHEMA_VERSION},"node":{node},"boot":"{self.boot}","seq":'.encode()
         lines: list[tuple[int, bytes]] = []
         for seq, time_ms, event in pending:
             try:
@@ -287,13 +288,11 @@ class EventLog:
 
 
 def _body_of(event: Event) -> bytes:
-    try:
+    """In ASCII: some readers take a few characters of Unicode for the end of a line."""
+    with suppress(UnicodeEncodeError):  # half a character, in what a peer calls itself
         body = _encode(event)
-    except UnicodeEncodeError:  # half a character, in what a peer calls itself
-        body = b"\xff"
-    # In ASCII: some readers take a few characters of Unicode for the end of a line.
-    if body.isascii():
-        return body
+        if body.isascii():
+            return body
     return _encode_as_ascii({name: getattr(event, name) for name in FIELD_NAMES[event.type]}).encode()
 
 

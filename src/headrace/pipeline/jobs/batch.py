@@ -27,7 +27,7 @@ from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems
 from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.progress import Progress, SilentProgress
 from headrace.pipeline.jobs.report import Say, describe
-from headrace.pipeline.session import flv_of, is_in_process
+from headrace.pipeline.session import is_in_process, prepare_flv
 from headrace.pipeline.sources import events as event_source
 from headrace.pipeline.tables import timeline
 from headrace.pipeline.tables.catalog import DERIVED
@@ -218,7 +218,7 @@ def _take_in_recordings(
         if few is not None:
             _advance(progress, chunks, few)
             total, chunks = Taken(few, 0), []
-    flv_options = flv_of(spark) if chunks else {}
+    flv_options = prepare_flv(spark) if chunks else {}
     for number, chunk in enumerate(chunks):
         where = str(record_dir) if len(chunks) == 1 and wanted.is_everything else chunk.paths
         name = _named(part, number)

@@ -31,7 +31,7 @@ from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.plans import quick_plans
 from headrace.pipeline.jobs.report import Say, describe
 from headrace.pipeline.jobs.retention import Retention
-from headrace.pipeline.session import flv_of, is_in_process
+from headrace.pipeline.session import is_in_process, prepare_flv
 from headrace.pipeline.sources import events as event_source
 
 # How often each source is looked at. Events are wanted first: what tags tell takes a core for seconds to build, and a
@@ -186,7 +186,7 @@ def _sources(
             return follow(Feed("events", log.parent, lines, take_in, folder), is_all)
 
         yield partial(EventHours, log, lake, name, start, is_once=is_once)
-    flv_options = flv_of(spark) if record_dirs else {}
+    flv_options = prepare_flv(spark) if record_dirs else {}
     for record_dir in record_dirs:
         flv = spark.readStream.format("flv").options(**flv_options)
         tags = flv.load(str(record_dir))
