@@ -70,6 +70,7 @@ def _run_on_spark(options: argparse.Namespace) -> None:
     from headrace.pipeline.jobs.lake import open_lake
     from headrace.pipeline.jobs.progress import open_progress
     from headrace.pipeline.jobs.report import say_to_stdout
+    from headrace.pipeline.jobs.times import Range
     from headrace.pipeline.masters import is_local
     from headrace.pipeline.session import end_session, is_in_process, make_session
 
@@ -101,7 +102,7 @@ def _run_on_spark(options: argparse.Namespace) -> None:
                 shared = lake.working_directory("executors") if lake.store.is_on_this_machine else None
                 require_executors(spark, shared, directories, say_to_stdout)
             if options.job == "batch":
-                wanted = batch.Range(options.from_time, options.to_time)
+                wanted = Range(options.from_time, options.to_time)
                 with open_progress(say_to_stdout) as progress:
                     batch.run(spark, lake, *places, wanted, say_to_stdout, progress, board)
             else:

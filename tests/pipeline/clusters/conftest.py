@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from headrace.pipeline.jobs import batch
 from headrace.pipeline.jobs.lake import open_lake
+from headrace.pipeline.jobs.times import Range
 from tests.pipeline.bare_python import NOT_ON_EXECUTORS, make_python
 from tests.pipeline.clusters.loopback import Spark, Standalone, standalone
 from tests.pipeline.flv_files import HEADER, recording
@@ -49,7 +50,7 @@ def local_tables(spark: SparkSession, logs: Logs, tmp_path_factory: pytest.TempP
     """What every cluster must end with."""
     lake_dir = tmp_path_factory.mktemp("local")
     with open_lake(lake_dir, "test") as lake:
-        batch.run(spark, lake, [logs.data_dir], [logs.record_dir], batch.Range(), lambda line: None)
+        batch.run(spark, lake, [logs.data_dir], [logs.record_dir], Range(), lambda line: None)
     tables = all_tables(lake_dir)
     assert [table for table, rows in tables.items() if not rows] == [], "tables without rows to compare"
     return tables

@@ -46,7 +46,9 @@ def some_stream(node: str, stream_id: str, first_seq: int, start_ms: int = 0) ->
         ),
     ]
     for number, one in enumerate(events):
-        one.update(of if one["stream_id"] is not None else {"node": node})
+        if one["stream_id"] is None:
+            del one["stream_id"]  # that type has none
+        one.update(of if "stream_id" in one else {"node": node})
         one.update(seq=first_seq + number, time_ms=one["time_ms"] + start_ms)
     return events
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipeline.jobs import batch, chunks, few_tags, streaming, units
+from headrace.pipeline.jobs import batch, chunks, few_lines, few_tags, streaming, units
 from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.jobs.lake import open_lake
 from headrace.pipeline.jobs.retention import Retention
+from headrace.pipeline.jobs.times import Range
 from tests.pipeline.flv_files import HEADER, recording
 from tests.pipeline.jobs.logs_on_disk import all_tables, at_hour, event_keys, read, some_stream, write_events
 from tests.pipeline.tables.rows import T0
@@ -29,7 +30,7 @@ def run_batch(
     spark: SparkSession, lake_dir: Path, data: list[Path], recordings: list[Path], **wanted: datetime
 ) -> None:
     with open_lake(lake_dir, "test") as lake:
-        batch.run(spark, lake, data, recordings, batch.Range(**wanted), lambda line: None)
+        batch.run(spark, lake, data, recordings, Range(**wanted), lambda line: None)
 
 
 def test_stream_and_batch_give_the_same_rows_however_they_arrive(
@@ -73,7 +74,7 @@ def test_stream_and_batch_give_the_same_rows_however_they_arrive(
 
     # So many events that the executors keep them and write the tables, and that they are taken in file by file.
     monkeypatch.setattr(units, "MAX_FEW_EVENTS", 0)
-    monkeypatch.setattr(batch, "_FEW_EVENT_BYTES", 0)
+    monkeypatch.setattr(few_lines, "MAX_BYTES", 0)
     monkeypatch.setattr(few_tags, "MAX_BYTES", 0)
     monkeypatch.setattr(chunks, "EVENT_BYTES", 1)
     monkeypatch.setattr(chunks, "RECORDING_BYTES", 1)

@@ -18,6 +18,7 @@ from headrace.pipeline.jobs.board import Board
 from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.jobs.lake import Lake, open_lake
 from headrace.pipeline.jobs.retention import Retention
+from headrace.pipeline.jobs.times import Range
 from headrace.pipeline.layout import Unit, file_of
 from headrace.pipeline.tables.catalog import TABLES
 from tests.pipeline.flv_files import HEADER, recording
@@ -181,7 +182,7 @@ def test_on_hdfs_batch_and_stream_give_the_tables_that_they_give_on_a_disk(
 
     def run_batch(place: Place) -> None:
         with open_lake(place.address, "test") as lake:
-            batch.run(spark, lake, [data], [rec], batch.Range(), lambda line: None)
+            batch.run(spark, lake, [data], [rec], Range(), lambda line: None)
 
     write_events(data, "a", events[8:])
     flv.write_bytes(HEADER + b"".join(tags[:20]))

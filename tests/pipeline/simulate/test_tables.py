@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from headrace.pipeline.jobs import batch
 from headrace.pipeline.jobs.lake import open_lake
+from headrace.pipeline.jobs.times import Range
 from tests.pipeline.jobs.logs_on_disk import read
 from tests.pipeline.simulate.simulated import Line, by_feed, lines_of, simulate
 
@@ -28,7 +29,7 @@ def test_a_simulated_log_and_its_recordings_give_tables_that_add_up(spark: Spark
     data_dir, lake_dir = simulate(tmp_path, seed=5, frames="thin"), tmp_path / "lake"
     lines = lines_of(data_dir)
     with open_lake(lake_dir, "test") as lake:
-        batch.run(spark, lake, [data_dir], [tmp_path / "recordings"], batch.Range(), lambda line: None)
+        batch.run(spark, lake, [data_dir], [tmp_path / "recordings"], Range(), lambda line: None)
 
     assert rows_of(lake_dir, "problems") == []
     assert len(rows_of(lake_dir, "events")) == len(lines)

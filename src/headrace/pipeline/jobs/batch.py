@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -17,53 +16,30 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.pipeline.jobs import chunks as chunked
-from headrace.pipeline.jobs import few_tags
+from headrace.pipeline.jobs import few_lines, few_tags, many_lines
 from headrace.pipeline.jobs.board import Board
 from headrace.pipeline.jobs.build import EventTables, RecordingTables
 from headrace.pipeline.jobs.chunks import Chunk
-from headrace.pipeline.jobs.few_lines import FewLines, read_few_lines
 from headrace.pipeline.jobs.following import following
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.progress import Progress, SilentProgress
 from headrace.pipeline.jobs.report import Say, describe
+from headrace.pipeline.jobs.times import Range
 from headrace.pipeline.session import is_in_process, prepare_flv
 from headrace.pipeline.sources import events as event_source
 from headrace.pipeline.tables import timeline
 from headrace.pipeline.tables.catalog import DERIVED
 
-_FEW_EVENT_BYTES = 4 << 20  # no more than a few lines, or longer ones than any event is
+_SHORT_EVENT_BYTES = 4 << 20  # no more than a few lines, or longer ones than any event is
 TookIn = Callable[[int, int, float], None]  # rows, problems, and how long it took
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """From `start` up to, not including, `stop`; None is no limit."""
-
-    start: datetime | None = None
-    stop: datetime | None = None
-
-    @property
-    def is_everything(self) -> bool:
-        return self.start is None and self.stop is None
-
-    def has_hour(self, hour: datetime) -> bool:
-        is_late_enough = self.start is None or hour + timedelta(hours=1) > self.start
-        return is_late_enough and (self.stop is None or hour < self.stop)
-
-    def limit(self, rows: DataFrame, column: str) -> DataFrame:
-        if self.start is not None:
-            rows = rows.where(F.col(column) >= int(self.start.timestamp() * 1000))
-        if self.stop is not None:
-            rows = rows.where(F.col(column) < int(self.stop.timestamp() * 1000))
-        return rows
 
 
 def is_short(data_dirs: list[Path], record_dirs: list[Path]) -> bool:
     """Whether it is the work of a minute at most, by what there is to take in."""
     events = (path for data_dir in data_dirs for path in (data_dir / event_source.FOLDER).glob("**/*.jsonl"))
     recordings = (path for record_dir in record_dirs for path in record_dir.glob("**/*.flv"))
-    return chunked.is_below(events, _FEW_EVENT_BYTES) and chunked.is_below(recordings, few_tags.MAX_BYTES)
+    return chunked.is_below(events, _SHORT_EVENT_BYTES) and chunked.is_below(recordings, few_tags.MAX_BYTES)
 
 
 def run(
@@ -130,29 +106,31 @@ def _take_in_events(
         return
     _begin(progress, "events", chunks)
     total = Taken(0, 0)
-    if wanted.is_everything and is_in_process(spark):
-        few = _take_in_few_events(spark, lake, part, data_dir, chunks)
-        if few is not None:
-            _advance(progress, chunks, few.rows)
-            total, chunks = few, []
     for number, chunk in enumerate(chunks):
-        # The whole folder by its name, as long as it is one piece.
-        folders = None if len(chunks) == 1 and wanted.is_everything else chunk.paths
         with following(spark, progress):
-            taken = take_in_lines(spark, lake, _named(part, number), _lines(spark, data_dir, folders, wanted))
+            taken = _take_in_chunk(spark, lake, _named(part, number), data_dir, chunk, wanted)
         total = Taken(total.rows + taken.rows, total.problems + taken.problems)
         progress.advance(files=chunk.files, size_bytes=chunk.size_bytes, rows=taken.rows)
     took_in(*total, time.monotonic() - began_s)
     progress.end(describe("events", total.rows, total.problems, time.monotonic() - began_s))
 
 
-def _take_in_few_events(
-    spark: SparkSession, lake: Lake, part: str, data_dir: Path, chunks: list[Chunk]
-) -> Taken | None:
-    if sum(chunk.size_bytes for chunk in chunks) > _FEW_EVENT_BYTES:
-        return None
-    lines = read_few_lines(sorted((data_dir / event_source.FOLDER).glob("**/*.jsonl")))
-    return None if lines is None else FewLines(spark, lake).take_in_few(part, lines)
+def _take_in_chunk(spark: SparkSession, lake: Lake, part: str, data_dir: Path, chunk: Chunk, wanted: Range) -> Taken:
+    taken = None
+    if is_in_process(spark):
+        paths = _files_in(chunk)
+        if chunk.size_bytes <= few_lines.MAX_BYTES:
+            taken = few_lines.take_in_few_files(lake, part, paths, wanted)
+        elif lake.store.is_on_this_machine:
+            taken = many_lines.take_in_many_files(spark, lake, part, paths, wanted)
+    if taken is None:
+        taken = take_in_lines(spark, lake, part, _lines(spark, data_dir, chunk.paths, wanted))
+    return taken
+
+
+def _files_in(chunk: Chunk) -> list[Path]:
+    places = map(Path, chunk.paths)
+    return [path for place in places for path in (sorted(place.glob("*.jsonl")) if place.is_dir() else [place])]
 
 
 def _begin(progress: Progress, what: str, chunks: list[Chunk]) -> None:

@@ -1,85 +1,68 @@
-"""The event log of a live server into bronze: a few lines every few seconds, by one plan that is made once.
+"""Few lines of an event log into bronze, here in the driver: what a live server writes in seconds, or a small archive.
 
-What is out of the ordinary (many lines, lines that are no events, two of one key in one batch) is left to `ingest`,
-which does the same for any number of lines.
+What is out of the ordinary (many lines, lines that are no events, two of one key) is left to `ingest`, which does the
+same for any number of lines.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines
 from headrace.pipeline.jobs.lake import Lake
-from headrace.pipeline.jobs.plans import Plan, Slot, quick_session
-from headrace.pipeline.schema import STRING, table
-from headrace.pipeline.sources import events as event_source
+from headrace.pipeline.jobs.times import Range
+from headrace.pipeline.sources.event_lines import read_events, read_texts
 from headrace.pipeline.tables import events
 
-MAX_LINES = 5_000
-_LINES = table(("line", STRING, "as written"), ("file", STRING, "where"))
+MAX_LINES = 50_000
+MAX_BYTES = 32 << 20  # half a second
 
 
-class FewLines:
-    """Takes in the lines of one event log."""
-
-    def __init__(self, spark: SparkSession, lake: Lake) -> None:
-        self._lake = lake
-        self._slot = Slot(quick_session(spark), lake.working_directory("slots"), f"lines-{uuid.uuid4().hex}", _LINES)
-        self._plan = Plan(events.build(event_source.good(event_source.parse(self._slot.frame))))
-
-    def take_in(self, spark: SparkSession, lake: Lake, part: str, lines: DataFrame) -> Taken:
-        taken = self.take_in_few(part, lines.limit(MAX_LINES + 1).toArrow())
-        return take_in_lines(spark, lake, part, lines) if taken is None else taken
-
-    def take_in_few(self, part: str, lines: pa.Table) -> Taken | None:
-        """None where it is not for us, and nothing has been done."""
-        if lines.num_rows > MAX_LINES:
-            return None
-        self._slot.put(lines)
-        rows = self._plan.run()
-        if rows.num_rows != lines.num_rows:
-            return None
-        return Taken(self._lake.add_part("events", part, self._without_known(rows)), 0)
-
-    def _without_known(self, rows: pa.Table) -> pa.Table:
-        if not rows.num_rows:
-            return rows
-        times_ms = rows["time_ms"].to_pylist()
-        known = self._known(min(times_ms), max(times_ms))
-        return rows.filter(pa.array([key not in known for key in _keys(rows)], pa.bool_()))
-
-    def _known(self, start_ms: int, stop_ms: int) -> set[tuple[str, str, int]]:
-        """The keys in parts of that time: a copy of an event has its time too."""
-        near = self._lake.parts_between(start_ms, stop_ms)
-        found: set[tuple[str, str, int]] = set()
-        if near:
-            for batch in self._lake.dataset("events", near).to_batches(columns=list(events.KEY)):
-                found.update(_keys(batch))
-        return found
+def take_in_few_lines(spark: SparkSession, lake: Lake, part: str, lines: DataFrame) -> Taken:
+    """Lines (`line`, `file`) of any number: those that are few or not."""
+    few = lines.select("line").limit(MAX_LINES + 1).toArrow()
+    if few.num_rows <= MAX_LINES:
+        taken = _take_in(lake, part, read_events("\n".join(few["line"].to_pylist()).encode()))
+        if taken is not None:
+            return taken
+    return take_in_lines(spark, lake, part, lines)
 
 
-def read_few_lines(paths: Iterable[Path]) -> pa.Table | None:
-    """The lines of some files, without Spark; None if they are many, or bytes that are no text."""
-    lines: list[str] = []
-    files: list[str] = []
-    for path in paths:
-        try:
-            with path.open(encoding="utf-8") as text:
-                found = [line.rstrip("\n") for line in islice(text, MAX_LINES + 1)]
-        except UnicodeDecodeError:
-            return None
-        lines += found
-        files += [str(path)] * len(found)
-        if len(lines) > MAX_LINES:
-            return None
-    return pa.table([lines, files], schema=to_arrow_schema(_LINES))
+def take_in_few_files(lake: Lake, part: str, paths: Sequence[Path], wanted: Range) -> Taken | None:
+    """None where it is not for us, and nothing has been done."""
+    tables = [read_events(text) for text in read_texts(paths)]
+    if any(table is None for table in tables):
+        return None
+    rows = wanted.limit_table(pa.concat_tables(tables), "time_ms") if tables else None
+    return Taken(0, 0) if rows is None else _take_in(lake, part, rows)
+
+
+def _take_in(lake: Lake, part: str, rows: pa.Table | None) -> Taken | None:
+    if rows is None:
+        return None
+    keys = _keys(rows)
+    if len(set(keys)) < len(keys):
+        return None
+    if not keys:
+        return Taken(0, 0)
+    times_ms = rows["time_ms"].to_pylist()
+    known = _known(lake, min(times_ms), max(times_ms))
+    new = rows.filter(pa.array([key not in known for key in keys], pa.bool_()))
+    return Taken(lake.add_part("events", part, new), 0)
+
+
+def _known(lake: Lake, start_ms: int, stop_ms: int) -> set[tuple[str, str, int]]:
+    """The keys in parts of that time: a copy of an event has its time too."""
+    near = lake.parts_between(start_ms, stop_ms)
+    found: set[tuple[str, str, int]] = set()
+    if near:
+        for batch in lake.dataset("events", near).to_batches(columns=list(events.KEY)):
+            found.update(_keys(batch))
+    return found
 
 
 def _keys(rows: pa.Table | pa.RecordBatch) -> list[tuple[str, str, int]]:

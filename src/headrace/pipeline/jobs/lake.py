@@ -204,10 +204,18 @@ class Lake:
             return staged.rows
 
     @contextmanager
-    def staged(self, table: str, rows: DataFrame) -> Iterator[Staged]:
-        """Rows as Spark has written them: to be looked through before they become a part, or are thrown away."""
+    def staged(self, table: str, rows: DataFrame | Callable[[str], None]) -> Iterator[Staged]:
+        """Rows as Spark, or whoever is called with an empty directory's path, has written them.
+
+        They are looked through before they become a part, or are thrown away.
+        """
         with self.store.temporary() as written:
-            rows.write.parquet(self.store.spark_path(written))
+            path = self.store.spark_path(written)
+            if isinstance(rows, DataFrame):
+                rows.write.parquet(path)
+            else:
+                self.store.make_directory(written)
+                rows(path)
             names = [entry.name for entry in self.store.entries(written) if entry.name.endswith(".parquet")]
             yield Staged(self, table, written, [f"{written}/{name}" for name in names])
 

@@ -24,7 +24,7 @@ from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.jobs.board import Board
 from headrace.pipeline.jobs.build import EventTables, RecordingTables
 from headrace.pipeline.jobs.event_hours import EventHours, Folder, Query
-from headrace.pipeline.jobs.few_lines import FewLines
+from headrace.pipeline.jobs.few_lines import take_in_few_lines
 from headrace.pipeline.jobs.housekeeping import Housekeeping
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
@@ -179,7 +179,7 @@ def _sources(
         log = data_dir / event_source.FOLDER
         # The server may start after us.
         log.mkdir(parents=True, exist_ok=True)
-        take_in = FewLines(spark, lake).take_in if is_in_process(spark) else take_in_lines
+        take_in = take_in_few_lines if is_in_process(spark) else take_in_lines
 
         def start(folder: Folder, is_all: bool, log: Path = log, take_in: TakeIn = take_in) -> Query:
             lines = event_source.stream_lines(spark, log / folder.name)
