@@ -206,6 +206,49 @@ def test_sessions_pair_starts_and_ends_and_keep_open_and_refused_ones(spark: Spa
     assert (refused["kind"], refused["stream_id"], refused["reason"]) == ("refused", None, "NotFound")
 
 
+def test_sessions_of_many_events_are_the_same_without_sorting_them(spark: SparkSession) -> None:
+    def watched(conn: str, offset_ms: int, seq: int, **fields: Any) -> dict[str, Any]:
+        usual = {"interval_ms": 1000, "bytes": 7, "messages": 3, "blocked": seq % 3 == 0, "dropped": {}}
+        return event("subscriber_sample", offset_ms, seq, conn=conn, viewer=f"of {conn}", **{**usual, **fields})
+
+    def began(conn: str, offset_ms: int, seq: int) -> dict[str, Any]:
+        return event("play_started", offset_ms, seq, conn=conn, viewer=f"of {conn}")
+
+    def ended(conn: str, offset_ms: int, seq: int) -> dict[str, Any]:
+        totals = {"messages_total": 100, "bytes_total": 1000, "first_keyframe_ms": 3}
+        return event("play_stopped", offset_ms, seq, conn=conn, viewer=f"of {conn}", reason="left", **totals)
+
+    def refused(seq: int) -> dict[str, Any]:
+        return event("play_refused", seq, seq, conn="r", viewer="of r", stream_id=None, reason=f"NotFound {seq}")
+
+    events = [
+        *[
+            event("publish_started", 0, 1, conn="p", resumed=False),
+            *[sample(1000 * n, n + 1, conn="p") for n in (1, 2)],
+        ],
+        event("publish_stopped", 3000, 4, conn="p", reason="lost", position=5),
+        event("publish_started", 4000, 5, conn="p", resumed=True),
+        sample(5000, 6, conn="p"),
+        # A play from start to end, one that goes on, one whose start is lost, one that is played three times.
+        *[began("a", 0, 10), *[watched("a", 1000 * n, 10 + n) for n in range(1, 6)], ended("a", 6000, 16)],
+        *[began("b", 0, 20), *[watched("b", 1000 * n, 20 + n, dropped={"lag": n}) for n in range(3)]],
+        *[watched("c", 0, 30), watched("c", 10, 31, dropped=None), watched("c", 20, 32, bytes=None)],
+        *[began("d", 0, 40), watched("d", 1000, 41), ended("d", 1500, 42), began("d", 2000, 43)],
+        *[
+            watched("d", 3000, 44, dropped={"lag": 1}),
+            began("d", 4000, 45),
+            watched("d", 5000, 46),
+            ended("d", 6000, 47),
+        ],
+        *[refused(50), refused(51)],
+    ]
+    frame = frame_of(spark, [*events, *({**one, "boot": "later"} for one in events[:12])])
+    expected, found = (sorted(dicts(build(frame)), key=str) for build in (sessions.build, sessions.build_many))
+    assert found == expected
+    assert len(expected) == 13
+    assert sum(row["blocked_ms"] for row in expected) > 0
+
+
 def test_a_destination_state_lasts_to_the_next_or_to_the_newest_event(spark: SparkSession) -> None:
     def state(name: str, offset_ms: int, seq: int, **fields: object) -> dict[str, object]:
         return event("destination_state", offset_ms, seq, **DESTINATION, state=name, attempt=0, **fields)

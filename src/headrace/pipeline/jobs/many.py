@@ -35,7 +35,7 @@ def build_events(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> No
     files = [file_of(unit) for unit in units]
     with _Kept() as kept:
         events = _events_of(spark, lake, units)
-        own_sessions, states = kept(sessions.build(events)), kept(destination_states.build(events))
+        own_sessions, states = kept(sessions.build_many(events)), kept(destination_states.build(events))
         windows = stream_windows.by_arrival(events)
         lake.replace_units("sessions", own_sessions, files)
         lake.replace_units("destination_states", states, files)

@@ -40,32 +40,83 @@ _KINDS |= {"play_started": "play", "subscriber_sample": "play", "play_stopped": 
 _KINDS |= {"publish_refused": "publish_refused"}
 
 
+_KEYS = ["node", "boot", "stream", "stream_id", "kind", "conn"]
+_SESSION = [*_KEYS, "number"]
+
+
 def build(events: DataFrame) -> DataFrame:
-    own = events.where(F.col("type").isin(*_STARTS, *_SAMPLES, *_STOPS)).withColumn("kind", _kind())
-    # One connection may play a stream twice: a start begins the next session, and all up to the next is of it.
-    order = Window.partitionBy("node", "boot", "stream", "stream_id", "kind", "conn").orderBy("seq")
-    until_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    is_start, is_stop = F.col("type").isin(*_STARTS), F.col("type").isin(*_STOPS)
-    is_refused = F.col("type").isin(*_REFUSED)
-    numbered = own.withColumn("number", F.sum(is_start.cast("int")).over(until_here))
+    return _sessions(_numbered(_own(events)))
+
+
+def build_many(events: DataFrame) -> DataFrame:
+    """The same of so many events that they are not to be sorted, and hardly ever have to be.
+
+    Only a connection that plays or publishes one stream twice needs its events in order. Of all others, and of samples
+    without anything but numbers, sums are enough.
+    """
+    own = _own(events).withColumn("key", F.xxhash64(*_KEYS))  # two keys of one hash are only counted with more care
+    starts = own.where(_is(_STARTS)).groupBy(*_KEYS, "key").count()
+    twice = F.broadcast(starts.where("count > 1").select("key").distinct())
+    once = own.join(twice, on="key", how="left_anti").withColumn("number", F.lit(1).cast("long"))
+    numbered = once.unionByName(_numbered(own.join(twice, on="key", how="left_semi"))).drop("key")
+    is_plain = _is(_SAMPLES) & (F.coalesce(F.cardinality("dropped"), F.lit(0)) <= 0)
+    return _sessions(_added_up(numbered.where(is_plain)).unionByName(numbered.where(~is_plain)))
+
+
+def _own(events: DataFrame) -> DataFrame:
+    """What the table is made of. A row may stand for several events, from `time_ms` to `until_ms`."""
+    blocked_ms = F.when(F.col("blocked"), F.col("interval_ms"))
     # The end says the totals; while there is none, samples add up to them.
     sampled_bytes = F.coalesce("bytes", F.col("video_bytes") + F.col("audio_bytes"))
-    is_over = F.max(is_stop)
-    rows = numbered.groupBy("node", "boot", "stream", "stream_id", "kind", "conn", "number").agg(
+    return events.where(_is((*_STARTS, *_SAMPLES, *_STOPS))).select(
+        *("node", "boot", "stream", "stream_id", "conn", "type", "seq", "time_ms"),
+        *("viewer", "reason", "duration_ms", "resumed", "messages_total", "bytes_total", "dropped"),
+        *("messages", "first_keyframe_ms"),
+        _kind().alias("kind"),
+        F.col("time_ms").alias("until_ms"),
+        sampled_bytes.alias("bytes"),
+        blocked_ms.alias("blocked_ms"),
+    )
+
+
+def _numbered(own: DataFrame) -> DataFrame:
+    # One connection may play a stream twice: a start begins the next session, and all up to the next is of it.
+    order = Window.partitionBy(*_KEYS).orderBy("seq")
+    until_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return own.withColumn("number", F.sum(_is(_STARTS).cast("int")).over(until_here))
+
+
+def _added_up(samples: DataFrame) -> DataFrame:
+    """Several samples as one: nothing but numbers, so that Spark adds them up without sorting them."""
+    sums = samples.groupBy(*_SESSION, "viewer").agg(
+        F.min("seq").alias("seq"),
+        F.min("time_ms").alias("time_ms"),
+        F.max("until_ms").alias("until_ms"),
+        F.max("first_keyframe_ms").alias("first_keyframe_ms"),
+        *(F.sum(name).alias(name) for name in ("messages", "bytes", "blocked_ms")),
+    )
+    others = [field for field in samples.schema.fields if field.name not in sums.columns]
+    return sums.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in others))
+
+
+def _sessions(numbered: DataFrame) -> DataFrame:
+    # Of samples that were added up nobody knows which type they were.
+    is_stop, is_refused = (F.coalesce(_is(types), F.lit(False)) for types in (_STOPS, _REFUSED))
+    rows = numbered.groupBy(*_SESSION).agg(
         F.max("viewer").alias("viewer"),
         F.min("seq").alias("first_seq"),
         F.min("time_ms").alias("started_ms"),
-        F.max("time_ms").alias("seen_ms"),
+        F.max("until_ms").alias("seen_ms"),
         F.max(F.when(is_stop, F.col("time_ms"))).alias("stopped_ms"),
         F.max(F.when(is_stop, F.col("duration_ms"))).alias("told_ms"),
         F.max(F.when(is_stop | is_refused, F.col("reason"))).alias("reason"),
         F.max("resumed").alias("is_resumed"),
         F.max("first_keyframe_ms").alias("first_keyframe_ms"),
         F.coalesce(F.max("messages_total"), F.sum("messages"), F.lit(0)).alias("messages"),
-        F.coalesce(F.max("bytes_total"), F.sum(sampled_bytes), F.lit(0)).alias("bytes"),
-        (~is_over & ~F.max(is_refused)).alias("is_open"),
+        F.coalesce(F.max("bytes_total"), F.sum("bytes"), F.lit(0)).alias("bytes"),
+        (~F.max(is_stop) & ~F.max(is_refused)).alias("is_open"),
         sum_by_reason("dropped"),
-        F.coalesce(F.sum(F.when(F.col("blocked"), F.col("interval_ms"))), F.lit(0)).alias("blocked_ms"),
+        F.coalesce(F.sum("blocked_ms"), F.lit(0)).alias("blocked_ms"),
     )
     last_ms = F.coalesce("stopped_ms", "seen_ms")
     rows = rows.withColumns(
@@ -77,6 +128,10 @@ def build(events: DataFrame) -> DataFrame:
         }
     )
     return select_as(rows, SCHEMA)
+
+
+def _is(types: tuple[str, ...]) -> Column:
+    return F.col("type").isin(*types)
 
 
 def _kind() -> Column:
