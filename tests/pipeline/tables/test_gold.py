@@ -182,7 +182,7 @@ def test_the_audit_adds_up_and_finds_holes_and_overlaps(spark: SparkSession) -> 
         *[delivery(start, stop, 20 + start, name="bad") for start, stop in ((5, 100), (90, 200), (300, 400))],
         state("connecting", 0, 30, destination="never"),
     ]
-    rows = relay_audit.build(frame_of(spark, events), stream_tags_of(spark, []))
+    rows = relay_audit.build(frame_of(spark, events), None)
     assert rows.schema.simpleString() == relay_audit.SCHEMA.simpleString()
     bad, far, never = sorted(dicts(rows), key=lambda row: row["name"])
     assert (far["ingested"], far["delivered"], far["skipped"], far["is_accounted"]) == (1000, 890, 110, True)

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -233,8 +232,7 @@ class FewRecordings(_FewRows):
             self._wide_tags.put(self._stream_tags_of(wide, {}, set()))
             found = self._run("relay_audit", lambda: relay_audit.build(events, tags))
         else:
-            # Nobody else's recording to compare with: Spark drops the comparison, which is most of the plan.
-            found = self._run("alone", lambda: relay_audit.build(events, tags.where(F.lit(False))))
+            found = self._run("alone", lambda: relay_audit.build(events, None))
         ids = pa.array([unit.stream_id for unit in beside], pa.string())
         own = found.filter(pc.is_in(found["stream_id"], value_set=ids))
         self._lake.replace_units("relay_audit", own, [file_of(unit) for unit in beside])

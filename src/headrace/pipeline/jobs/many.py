@@ -58,7 +58,7 @@ def build_recordings(spark: SparkSession, lake: Lake, units: Collection[Unit], a
         events = _events_of(spark, lake, around_beside)
         stream_tags = _tags_of(spark, lake, events, around_beside)
     ids = sorted(unit.stream_id or "" for unit in beside)
-    audit = relay_audit.build(events, stream_tags).where(F.col("stream_id").isin(ids))
+    audit = relay_audit.build(events, stream_tags if lake.parts("tags") else None).where(F.col("stream_id").isin(ids))
     lake.replace_units("relay_audit", audit, [file_of(unit) for unit in beside])
 
 

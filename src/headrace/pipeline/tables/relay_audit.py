@@ -45,18 +45,22 @@ _KEYS = [*_NAME, "feed"]
 _INGEST = ("publisher_sample", "publish_stopped", "stream_ended")
 
 
-def build(events: DataFrame, stream_tags: DataFrame) -> DataFrame:
+def build(events: DataFrame, stream_tags: DataFrame | None) -> DataFrame:
+    """Without tags where nobody else's recording is there to compare with: the comparison is most of the plan."""
     events = events.withColumn("feed", F.coalesce("feed", F.lit("")))
     ingest = events.where(F.col("type").isin(*_INGEST)).groupBy(*_STREAM)
     ingested = ingest.agg(F.max("position").alias("told"), F.max(F.col("type") == "stream_ended").alias("is_final"))
     readers = _readers(events)
-    far = far_end.build(events, stream_tags).withColumns({"reader": F.lit("destination"), "is_newest": F.lit(True)})
     rows = (
         readers.join(_ranges(events), on=_KEYS, how="left")
         .join(ingested, on=_STREAM, how="left")
         .join(_taken_away(events), on=_KEYS, how="left")
-        .join(far, on=[*_NAME, "is_newest"], how="left")
     )
+    if stream_tags is None:
+        rows = rows.withColumns({name: F.lit(None).cast(kind) for name, kind, _ in far_end.COLUMNS})
+    else:
+        far = far_end.build(events, stream_tags).withColumns({"reader": F.lit("destination"), "is_newest": F.lit(True)})
+        rows = rows.join(far, on=[*_NAME, "is_newest"], how="left")
     zeros = ("before_start", "reached", "delivered", "hole_messages", "holes", "overlaps", "overlap_messages")
     rows = rows.withColumns({name: F.coalesce(name, F.lit(0)) for name in zeros})
     rows = rows.withColumns(
