@@ -57,11 +57,15 @@ def test_in_steps_or_at_once(spark: SparkSession, tmp_path: Path, recordings: Pa
         add_events(spark, lake, "p2", 8)
         assert streams(events) == 2, "the stream, and the name that a play was refused of"
         assert (streams(rest), rest.build()) == (2, None)
-        plans = {**events._few._plans, **rest._few._plans, "of_streams": rest._few._of_streams}
+        few = rest._for_few()
+        plans = {**events._few._plans, **few._plans, "of_streams": few._of_streams}
         assert [name for name, plan in plans.items() if not plan.is_kept] == [], "planned anew at each build"
     with open_lake(tmp_path / "once", "a test") as lake:
         add_events(spark, lake, "p1", 0)
         add_tags(spark, lake, "t1", recordings)
+        early = RecordingTables(spark, lake)
+        early.prepare()
+        assert {"stream_windows", "gops", "recordings", "alone"} <= set(early._for_few()._plans)
         assert build_all(spark, lake) == 2
         assert build_all(spark, lake) == 0
     assert all_tables(tmp_path / "steps") == all_tables(tmp_path / "once")

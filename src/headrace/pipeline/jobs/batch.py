@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -71,17 +72,17 @@ def _build(spark: SparkSession, lake: Lake, progress: Progress, board: Board) ->
     progress.begin("tables", files=len(DERIVED), unit="tables")
     lake.on_replaced = lambda table: progress.advance(files=1)
     try:
-        with following(spark, progress):
-            # Nobody else wants the other core.
-            for lane, tables in (
-                ("events", EventTables(spark, lake)),
-                ("recordings", RecordingTables(spark, lake, threads=2)),
-            ):
+        # Nobody else wants the other core.
+        events, recordings = EventTables(spark, lake), RecordingTables(spark, lake, threads=2)
+        with following(spark, progress), ThreadPoolExecutor(1) as beside:
+            prepared = beside.submit(recordings.prepare)
+            for lane, tables in (("events", events), ("recordings", recordings)):
                 since_s = time.monotonic()
                 built = tables.build()
                 if built is not None:
                     streams = max(streams, built.streams)
                     board.built(lane, built.streams, time.monotonic() - since_s, built.newest_event_ms)
+            prepared.result()
     finally:
         lake.on_replaced = lambda table: None
     progress.end(describe("tables", streams, 0, time.monotonic() - began_s))

@@ -9,6 +9,7 @@ the executors build all of them, those of few rows by plans that are for few.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -88,6 +89,16 @@ class RecordingTables:
         self._lake = lake
         self._events = EventParts(lake)
         self._tags = Parts(lake, "tags", "path", "byte_offset")
+        self._few: FewRecordings | None = None
+        self._making_few = threading.Lock()
+
+    def prepare(self) -> None:
+        """What another thread can do before the tables of events are there: make plans, if they are for few rows."""
+        with self._lake.sharing.used():
+            parts = self._lake.pending()
+            units = self._touched({**parts, "events": [*parts["events"], *self._lake.untold()]})
+            if units and is_in_process(self._spark) and Selection(self._events, self._tags, units).is_few():
+                self._for_few().prepare()
 
     def build(self) -> Built | None:
         """What the newest parts touch; None if there are no such parts."""
@@ -101,9 +112,9 @@ class RecordingTables:
         units = _unsettled(self._lake, self._touched(parts))
         selection = Selection(self._events, self._tags, units)
         if units and selection.is_few(self._after()) and is_in_process(self._spark):
-            self._few.build(selection, self._around)
+            self._for_few().build(selection, self._around)
         elif units:
-            if "_few" in vars(self):
+            if self._few is not None:
                 self._few.forget(units)
             spark = self._quick if selection.is_few() else self._spark
             build_recordings(spark, self._lake, units, self._around)
@@ -111,11 +122,13 @@ class RecordingTables:
         return Built(len(units), self._lake.newest_event_ms(parts["events"]))
 
     def _after(self) -> dict[str, int]:
-        return self._few.after() if "_few" in vars(self) else {}
+        return self._few.after() if self._few is not None else {}
 
-    @cached_property
-    def _few(self) -> FewRecordings:
-        return FewRecordings(self._spark, self._lake, self._threads)
+    def _for_few(self) -> FewRecordings:
+        with self._making_few:
+            if self._few is None:
+                self._few = FewRecordings(self._spark, self._lake, self._threads)
+            return self._few
 
     @cached_property
     def _quick(self) -> SparkSession:

@@ -5,6 +5,7 @@ Of a live stream's tables the rows cost nothing and the plans everything: see do
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -47,19 +48,30 @@ class _FewRows:
         self._spark = quick_session(spark)
         self._lake = lake
         self._directory = lake.working_directory(type(self).__name__)
+        self._makers: dict[str, Callable[[], DataFrame]] = {}
         self._plans: dict[str, Plan] = {}
+        self._making: dict[str, threading.Lock] = {}
 
     def _slot(self, name: str, schema: StructType) -> Slot:
         return Slot(self._spark, self._directory, name, schema)
 
-    def _run(self, name: str, make: Callable[[], DataFrame]) -> pa.Table:
-        """The rows of a plan, which is made when it is first asked for: the first tables need not wait for the rest."""
-        if name not in self._plans:
-            self._plans[name] = Plan(make())
-        return self._plans[name].run()
+    def _make(self, **makers: Callable[[], DataFrame]) -> None:
+        """Plans by their names, each made when it is first asked for: the first tables need not wait for the rest."""
+        self._makers |= makers
+        self._making |= {name: threading.Lock() for name in makers}
 
-    def _publish(self, table: str, selection: Selection, make: Callable[[], DataFrame]) -> pa.Table:
-        rows = self._run(table, make)
+    def _plan(self, name: str) -> Plan:
+        with self._making[name]:
+            if name not in self._plans:
+                self._plans[name] = Plan(self._makers[name]())
+            return self._plans[name]
+
+    def _run(self, name: str) -> pa.Table:
+        """The rows of a plan."""
+        return self._plan(name).run()
+
+    def _publish(self, table: str, selection: Selection) -> pa.Table:
+        rows = self._run(table)
         self._lake.replace_units(table, rows, selection.files)
         return rows
 
@@ -72,25 +84,25 @@ class FewEvents(_FewRows):
         self._events = self._slot("events", TABLES["events"].schema)
         self._sessions = self._slot("sessions", sessions.SCHEMA)
         self._states = self._slot("destination_states", destination_states.SCHEMA)
+        events, own_sessions, states = self._events.frame, self._sessions.frame, self._states.frame
+        self._make(
+            sessions=lambda: sessions.build(events),
+            stream_health=lambda: stream_health.build(events, stream_windows.by_arrival(events)),
+            destination_states=lambda: destination_states.build(events),
+            incidents=lambda: incidents.build(events, own_sessions, states),
+            destination_health=lambda: destination_health.build(events, own_sessions, states),
+            audience=lambda: audience.build(own_sessions),
+        )
 
     def build(self, selection: Selection) -> None:
-        events, own_sessions, states = self._events.frame, self._sessions.frame, self._states.frame
         self._events.put(selection.events())
-        of_events: dict[str, Callable[[], DataFrame]] = {
-            "sessions": lambda: sessions.build(events),
-            "stream_health": lambda: stream_health.build(events, stream_windows.by_arrival(events)),
-            "destination_states": lambda: destination_states.build(events),
-        }
-        of_these: dict[str, Callable[[], DataFrame]] = {
-            "incidents": lambda: incidents.build(events, own_sessions, states),
-            "destination_health": lambda: destination_health.build(events, own_sessions, states),
-            "audience": lambda: audience.build(own_sessions),
-        }
+        of_events = ("sessions", "stream_health", "destination_states")
+        of_these = ("incidents", "destination_health", "audience")
         with ThreadPoolExecutor(2) as threads:
-            begun = {name: threads.submit(self._publish, name, selection, one) for name, one in of_events.items()}
+            begun = {name: threads.submit(self._publish, name, selection) for name in of_events}
             self._sessions.put(begun["sessions"].result())
             self._states.put(begun["destination_states"].result())
-            rest = [threads.submit(self._publish, name, selection, one) for name, one in of_these.items()]
+            rest = [threads.submit(self._publish, name, selection) for name in of_these]
             for work in (begun["stream_health"], *rest):
                 work.result()
 
@@ -116,7 +128,24 @@ class FewRecordings(_FewRows):
         )
         self._sums = self._slot("sums", stream_windows.SUMS)
         self._contents = self._slot("contents", recordings.CONTENTS)
+        events, stream_tags, sums = self._events.frame, self._stream_tags.frame, self._sums.frame
+        contents, wide_events, wide_tags = self._contents.frame, self._wide_events.frame, self._wide_tags.frame
+        self._make(
+            sums=lambda: stream_windows.sums_of(stream_tags),
+            stream_windows=lambda: stream_windows.by_arrival(events).unionByName(stream_windows.by_media_time(sums)),
+            gops=lambda: gops.build(events, stream_tags),
+            contents=lambda: recordings.contents_of(stream_tags),
+            recordings=lambda: recordings.of_contents(events, contents),
+            relay_audit=lambda: relay_audit.build(wide_events, wide_tags),
+            alone=lambda: relay_audit.build(wide_events, None),
+        )
         self._heads: OrderedDict[tuple[str, str], Head] = OrderedDict()
+
+    def prepare(self) -> None:
+        """Make plans ahead of their rows; but for those that most lakes have no rows for."""
+        for name in self._makers:
+            if name != "relay_audit":
+                self._plan(name)
 
     def after(self) -> dict[str, int]:
         """By path: from where on its tags are needed. What is before is known."""
@@ -152,33 +181,26 @@ class FewRecordings(_FewRows):
             self._keep(key, move_on(tail, _claims(selection.opened(), before), *tables))
 
     def _build_windows(self, selection: Selection, heads: Heads) -> tuple[pa.Table, pa.Table]:
-        events, tags, sums = self._events.frame, self._stream_tags.frame, self._sums.frame
-        own_sums = self._run("sums", lambda: stream_windows.sums_of(tags))
+        own_sums = self._run("sums")
         own_sums = pa.concat_tables([_behind(own_sums.cast(SUMS), heads), *(head.sums for head in heads.values())])
         self._sums.put(own_sums)
-        rows = self._run(
-            "stream_windows",
-            lambda: stream_windows.by_arrival(events).unionByName(stream_windows.by_media_time(sums)),
-        )
-        rows = rows.cast(self._lake.arrow_schema("stream_windows"))
+        rows = self._run("stream_windows").cast(self._lake.arrow_schema("stream_windows"))
         rows = pa.concat_tables([rows, *(head.windows for head in heads.values())])
         self._lake.replace_units("stream_windows", rows, selection.files)
         return own_sums, rows
 
     def _build_gops(self, selection: Selection, heads: Heads) -> pa.Table:
-        events, tags = self._events.frame, self._stream_tags.frame
-        rows = self._run("gops", lambda: gops.build(events, tags)).cast(self._lake.arrow_schema("gops"))
+        rows = self._run("gops").cast(self._lake.arrow_schema("gops"))
         rows = pa.concat_tables([rows, *(head.gops for head in heads.values())])
         self._lake.replace_units("gops", rows, selection.files)
         return rows
 
     def _build_recordings(self, selection: Selection, heads: Heads) -> pa.Table:
         """Gives what is in the files."""
-        events, tags, contents = self._events.frame, self._stream_tags.frame, self._contents.frame
-        rows = self._run("contents", lambda: recordings.contents_of(tags)).cast(CONTENTS)
+        rows = self._run("contents").cast(CONTENTS)
         rows = pa.concat_tables([rows, *(head.contents for head in heads.values())])
         self._contents.put(rows)
-        self._publish("recordings", selection, lambda: recordings.of_contents(events, contents))
+        self._publish("recordings", selection)
         return rows
 
     def _tails(self, selection: Selection) -> dict[tuple[str, str], Tail]:
@@ -226,13 +248,12 @@ class FewRecordings(_FewRows):
         if around != set(selection.units):
             rows = wide.events()
         self._wide_events.put(rows)
-        events, tags = self._wide_events.frame, self._wide_tags.frame
         has_destination = pc.any(pc.equal(rows["type"], "destination_state")).as_py()
         if has_destination and len(set(wide.opened()["stream_id"].to_pylist())) > 1:
             self._wide_tags.put(self._stream_tags_of(wide, {}, set()))
-            found = self._run("relay_audit", lambda: relay_audit.build(events, tags))
+            found = self._run("relay_audit")
         else:
-            found = self._run("alone", lambda: relay_audit.build(events, None))
+            found = self._run("alone")
         ids = pa.array([unit.stream_id for unit in beside], pa.string())
         own = found.filter(pc.is_in(found["stream_id"], value_set=ids))
         self._lake.replace_units("relay_audit", own, [file_of(unit) for unit in beside])
