@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -20,10 +21,10 @@ _ENTRYPOINT = Path(__file__).resolve().parents[4] / "examples" / "kubernetes" / 
 _PASSWD = b"root:x:0:0:root:/:/bin/sh\n"  # without a name Hadoop's client refuses its user
 # As docs/clusters/kubernetes.md names them.
 RIGHTS = {
-    "pods": ["create", "delete", "deletecollection", "get", "list", "patch", "watch"],
-    "configmaps": ["create", "delete", "deletecollection", "list"],
-    "services": ["deletecollection", "list"],
-    "persistentvolumeclaims": ["deletecollection", "list"],
+    "pods": ["create", "delete", "deletecollection", "get", "list", "watch"],
+    "configmaps": ["create", "deletecollection"],
+    "services": ["deletecollection"],
+    "persistentvolumeclaims": ["deletecollection"],
 }
 
 
@@ -73,6 +74,16 @@ class Pods:
         settings |= {next(key for key in settings if key.endswith(f".{name}")): to for name, to in changed.items()}
         words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         return ["--master", f"k8s://{self.cluster.address}", *words]
+
+    def refusals(self) -> list[str]:
+        """What the API did not let the account do that a job should have."""
+        lines = (self.cluster.folder / "audit.log").read_text().splitlines()
+        return [
+            f"{event['verb']} {event['requestURI']}: {event['responseStatus']['code']}"
+            for event in map(json.loads, lines)
+            if event["user"]["username"] == f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+            and event["responseStatus"]["code"] in (401, 403)
+        ]
 
     def pods(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
