@@ -12,7 +12,7 @@ from tests.helpers.waiting import eventually
 from tests.pipeline.bare_python import NOT_ON_EXECUTORS, make_python
 from tests.pipeline.clusters.conftest import Logs
 from tests.pipeline.clusters.kubernetes.authority import Authority
-from tests.pipeline.clusters.kubernetes.cluster import kubernetes, missing
+from tests.pipeline.clusters.kubernetes.cluster import POLL_S, kubernetes, missing
 from tests.pipeline.clusters.kubernetes.executors import NAMESPACE, Pods
 from tests.pipeline.clusters.loopback import DEADLINE_S, Spark
 from tests.pipeline.clusters.same_tables import Tables, assert_same, executors_in
@@ -37,7 +37,7 @@ def test_batch_on_kubernetes_that_loses_a_pod(pods: Pods, logs: Logs, local_tabl
         assert len(at_first) == 2, pods.pods()
         eventually(lambda: any(lake.glob("_tmp/*/_temporary")), "rows being written", DEADLINE_S)
         pods.cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{at_first[0]}")
-        eventually(lambda: set(pods.running()) - set(at_first), "a pod instead of the lost one", DEADLINE_S)
+        eventually(lambda: set(pods.running()) - set(at_first), "a pod instead of the lost one", DEADLINE_S, POLL_S)
         assert job.is_running
         said = job.wait_done()
     finally:
@@ -45,7 +45,7 @@ def test_batch_on_kubernetes_that_loses_a_pod(pods: Pods, logs: Logs, local_tabl
     assert executors_in(said)["headrace"] == "headrace.zip"
     assert set(executors_in(said)["hosts"].split(",")) <= set(at_first), "executors that are no pods"
     assert_same(lake, local_tables)
-    eventually(lambda: not pods.pods(), "pods that are gone", DEADLINE_S)
+    eventually(lambda: not pods.pods(), "pods that are gone", DEADLINE_S, POLL_S)
     assert pods.refusals() == []
 
 

@@ -24,6 +24,7 @@ from tests.pipeline.clusters.kubernetes.images import write_image
 from tests.pipeline.clusters.loopback import DEADLINE_S, LOOPBACK, Process
 
 PROGRAMS = Path(__file__).resolve().parents[4] / "build" / "kubernetes"
+POLL_S = 0.2  # of its API, which has others to serve
 NODE, NODE_ADDRESS = "node", "10.88.0.1"
 _BRIDGE, _POD_SUBNET = "cni0", "10.88.0.0/24"  # as in alone.sh
 # Where Debian puts the plugins that give pods their network, and where their makers do.
@@ -278,4 +279,4 @@ def _wait(cluster: Kubernetes, condition: Any, what: str) -> None:
         assert not ended, ended[0].said[-3000:]
         return bool(condition())
 
-    eventually(is_so, f"{what}: see {cluster.folder}/*.log", DEADLINE_S)
+    eventually(is_so, f"{what}: see {cluster.folder}/*.log", DEADLINE_S, POLL_S)
