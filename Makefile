@@ -115,7 +115,8 @@ $(VENV)/.test-installed: $(VENV)/.run-installed requirements/test.txt
 	@touch $@
 
 $(KUBERNETES)/.built: $(wildcard $(KUBERNETES_SOURCES)/go.* $(KUBERNETES_SOURCES)/*/*.go)
-	@$(GO) version >/dev/null 2>&1 || { echo 'Go is not there: install 1.24 or newer, or name it: make GO=/path/to/go' >&2; exit 1; }
+	@$(GO) version >/dev/null 2>&1 || \
+		{ echo 'Go is not there: install 1.24 or newer, or name it: make GO=/path/to/go' >&2; exit 1; }
 	@mkdir -p $(KUBERNETES)
 	version=$$($(GO) list -C $(KUBERNETES_SOURCES) -m -f '{{.Version}}' k8s.io/kubernetes) && \
 	for program in $(KUBERNETES_PROGRAMS); do $(GO) build -C $(KUBERNETES_SOURCES) \

@@ -95,9 +95,10 @@ def test_an_executor_that_lacks_a_package_is_told_by_its_pod(pods: Pods, logs: L
 
 def test_executors_that_end_at_once_are_told_and_their_pods_can_be_kept(pods: Pods, logs: Logs, tmp_path: Path) -> None:
     keep = ["--conf", "spark.kubernetes.executor.deleteOnTermination=false"]
-    broken = ["--conf", "spark.executor.extraJavaOptions=--no-such-option"]
+    broken = ["--conf", "spark.executor.extraJavaOptions=-agentlib:nowhere"]
     line = refusal(pods, logs, tmp_path / "lake", [*pods.words(), *keep, *broken])
     assert re.fullmatch(r"headrace pipeline: no executor lasts on k8s://\S+: see .*deleteOnTermination=false.*", line)
     failed = [pod["metadata"]["name"] for pod in pods.pods() if pod["status"]["phase"] == "Failed"]
-    assert "no-such-option" in pods.cluster.api.text(f"/api/v1/namespaces/{NAMESPACE}/pods/{failed[0]}/log")
+    assert "agent library nowhere" in pods.cluster.api.text(f"/api/v1/namespaces/{NAMESPACE}/pods/{failed[0]}/log")
+    assert pods.refusals() == []
     pods.cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods")

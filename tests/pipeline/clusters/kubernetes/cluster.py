@@ -135,6 +135,7 @@ def _start_etcd_and_api(cluster: Kubernetes) -> None:
         "kubelet-certificate-authority": cluster.authority.certificate,
         "kubelet-client-certificate": to_kubelets.certificate,
         "kubelet-client-key": to_kubelets.key,
+        "kubelet-preferred-address-types": "InternalIP",  # there is nobody to ask for names
         "authorization-mode": "Node,RBAC",
         "enable-admission-plugins": "NodeRestriction",
         "service-account-issuer": "https://kubernetes.default.svc",

@@ -21,7 +21,7 @@ _ENTRYPOINT = Path(__file__).resolve().parents[4] / "examples" / "kubernetes" / 
 _PASSWD = b"root:x:0:0:root:/:/bin/sh\n"  # without a name Hadoop's client refuses its user
 # As docs/clusters/kubernetes.md names them.
 RIGHTS = {
-    "pods": ["create", "delete", "deletecollection", "get", "list", "watch"],
+    "pods": ["create", "delete", "deletecollection", "get", "list", "patch", "watch"],
     "configmaps": ["create", "deletecollection"],
     "services": ["deletecollection"],
     "persistentvolumeclaims": ["deletecollection"],
@@ -76,12 +76,13 @@ class Pods:
         return ["--master", f"k8s://{self.cluster.address}", *words]
 
     def refusals(self) -> list[str]:
-        """What the API did not let the account do that a job should have."""
+        """What the API did not let the account of the jobs do in its namespace."""
         lines = (self.cluster.folder / "audit.log").read_text().splitlines()
         return [
             f"{event['verb']} {event['requestURI']}: {event['responseStatus']['code']}"
             for event in map(json.loads, lines)
             if event["user"]["username"] == f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+            and event.get("objectRef", {}).get("namespace") == NAMESPACE
             and event["responseStatus"]["code"] in (401, 403)
         ]
 
