@@ -23,6 +23,13 @@ COVERAGE ?= --cov --cov-report=term $(if $(IS_PART),--cov-fail-under=0)
 JOBS ?= 2
 BENCH ?=
 
+GO ?= $(or $(shell command -v go),/usr/local/go/bin/go)
+KUBERNETES := build/kubernetes
+KUBERNETES_SOURCES := tests/pipeline/clusters/kubernetes
+# Where the sources of each program are, by its name. Their versions are those of go.mod.
+KUBERNETES_PROGRAMS := etcd=go.etcd.io/etcd/server/v3 pause=./pause \
+	$(foreach name,kube-apiserver kube-controller-manager kube-scheduler kubelet,$(name)=k8s.io/kubernetes/cmd/$(name))
+
 UV_VERSION := 0.13.7
 UPGRADE ?=
 LOCK = $(VENV)/lock/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
@@ -31,12 +38,12 @@ LOCK = $(VENV)/lock/bin/uv pip compile pyproject.toml --quiet --universal --pyth
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test test-spark bench bench-pipeline check format lock clean
+.PHONY: help install run test test-spark kubernetes test-kubernetes bench bench-pipeline check format lock clean
 
 help: ## list the targets
 	@echo 'Headrace, a live-streaming RTMP relay. Targets:'
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
-		printf '%-16s %s\n' "$$target" "$$text"; done
+		printf '%-20s %s\n' "$$target" "$$text"; done
 
 install: $(VENV)/.run-installed ## make .venv with the server and the pipeline in it: .venv/bin/rtmp-server
 	@echo 'Installed: $(BIN)/rtmp-server'
@@ -46,11 +53,17 @@ run: $(VENV)/.run-installed ## start the server and the pipeline; make run ARGS=
 
 # Those that need Spark by themselves: a JVM beside tests that wait for media makes both slow on two cores.
 test: $(VENV)/.test-installed ## run the tests, with coverage; make test TESTS=tests/unit COVERAGE=
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(COVERAGE) -m 'not spark' $(PYTEST_ARGS) $(TESTS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(COVERAGE) -m 'not spark and not kubernetes' $(PYTEST_ARGS) $(TESTS)
 	$(if $(IS_PART),,$(MAKE) test-spark)
 
 test-spark: $(VENV)/.test-installed ## run only those that need Spark
 	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) tests/pipeline tests/examples tests/integration/test_pipeline.py
+
+kubernetes: $(KUBERNETES)/.built ## build a Kubernetes for test-kubernetes: needs Go, takes minutes, once
+
+# No part of `make test`: it takes root, containerd and runc.
+test-kubernetes: $(VENV)/.test-installed ## run the pipeline on a Kubernetes of one node; needs make kubernetes, and root
+	$(KUBERNETES_SOURCES)/alone.sh $(BIN)/python -m pytest -m kubernetes $(PYTEST_ARGS) tests/pipeline/clusters
 
 bench: $(VENV)/.test-installed ## measure the server beside its peers; results in build/; BENCH="--only joiners"
 	$(BIN)/python -m benchmarks.fanout --json build/bench.json $(BENCH)
@@ -99,4 +112,14 @@ $(VENV)/.run-installed: $(VENV)/.made pyproject.toml requirements/run.txt
 
 $(VENV)/.test-installed: $(VENV)/.run-installed requirements/test.txt
 	$(PIP) install --quiet --require-hashes -r requirements/test.txt
+	@touch $@
+
+$(KUBERNETES)/.built: $(wildcard $(KUBERNETES_SOURCES)/go.* $(KUBERNETES_SOURCES)/*/*.go)
+	@$(GO) version >/dev/null 2>&1 || \
+		{ echo 'Go is not there: install 1.24 or newer, or name it: make GO=/path/to/go' >&2; exit 1; }
+	@mkdir -p $(KUBERNETES)
+	version=$$($(GO) list -C $(KUBERNETES_SOURCES) -m -f '{{.Version}}' k8s.io/kubernetes) && \
+	for program in $(KUBERNETES_PROGRAMS); do $(GO) build -C $(KUBERNETES_SOURCES) \
+		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" \
+		-o ../../../../$(KUBERNETES)/$${program%%=*} $${program#*=} || exit 1; done
 	@touch $@

@@ -12,13 +12,15 @@ _POLL_S = 0.002
 _QUICK_TRIES = 200  # most things happen within a few turns of the loop: those are not slept over
 
 
-def eventually(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
+def eventually(
+    condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S, poll_s: float = _POLL_S
+) -> None:
     """Return once the condition is true; fail, saying what was waited for, when it does not become so in time."""
     give_up_s = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > give_up_s:
             raise AssertionError(f"not within {deadline_s:g} s: {what}")
-        time.sleep(_POLL_S)
+        time.sleep(poll_s)
 
 
 async def eventually_async(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:

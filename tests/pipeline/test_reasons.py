@@ -36,6 +36,24 @@ pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Py
 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions.
 Please check environment variables PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are correctly set.
 """
+NO_RIGHT = """\
+An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: io.fabric8.kubernetes.client.KubernetesClientException: Failure executing: POST at: \
+https://10.0.0.1:6443/api/v1/namespaces/live/configmaps. Message: configmaps is forbidden: User \
+"system:serviceaccount:live:viewer" cannot create resource "configmaps" in API group "" in the namespace "live". \
+Received status: Status(apiVersion=v1, code=403, details=StatusDetails(causes=[], group=null, kind=configmaps))
+\tat io.fabric8.kubernetes.client.KubernetesClientException.copyAsCause(KubernetesClientException.java:205)
+"""
+STRANGER = """\
+An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: io.fabric8.kubernetes.client.KubernetesClientException: An error has occurred.
+\tat io.fabric8.kubernetes.client.KubernetesClientException.launderThrowable(KubernetesClientException.java:129)
+Caused by: java.io.IOException: Failed to create SSL connection
+\t... 20 more
+Caused by: sun.security.provider.certpath.SunCertPathBuilderException: unable to find valid certification path to \
+requested target
+\t... 36 more
+"""
 
 
 @pytest.mark.parametrize(
@@ -44,6 +62,13 @@ Please check environment variables PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are 
         (NO_PROGRAM, "worker-7", 'Cannot run program "/nowhere/python": error=2, No such file or directory'),
         (OLD_PYTHON, "localhost", "ModuleNotFoundError: No module named 'importlib.resources'"),
         (MISMATCH, None, "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12"),
+        (
+            NO_RIGHT,
+            None,
+            'configmaps is forbidden: User "system:serviceaccount:live:viewer" cannot create resource "con',
+        ),
+        (STRANGER, None, "unable to find valid certification path to requested target"),
+        ("io.fabric8.kubernetes.client.KubernetesClientException: An error has occurred.", None, "An error has occurr"),
         ("org.apache.spark.SparkException: All masters are unresponsive!", None, "All masters are unresponsive!"),
         ("", None, "RuntimeError"),
     ],

@@ -18,6 +18,8 @@ CONDITIONS: dict[str, str] = {
     "CONNECT_PACKAGES": "Spark Connect needs {packages}; install headrace[connect]",
     "DISK_TOO_SMALL": "{path} has room for {free}, expected about {needed}",
     "EVENTS_EXIST": "{path} has events already ({found}), expected a directory without any",
+    "EXECUTORS_ENDING": "no executor lasts on {master}: see what Spark says above, or the logs of their pods, which "
+    "--conf spark.kubernetes.executor.deleteOnTermination=false keeps",
     "EXECUTORS_MISSING": "no executor began to work within {deadline_s} s, expected one with a free core and memory",
     "EXECUTOR_FAILED": "Python does not run in the executor on {host}: {reason}",
     "EXECUTOR_PACKAGES": "the executor on {host} has {found} for {python}, expected at least {expected}",

@@ -19,9 +19,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.masters import is_kubernetes
 from headrace.pipeline.probe import PROBE_FILE, Answer, Question, answer, read_answer
 from headrace.pipeline.reasons import host_of, reason_of
-from headrace.pipeline.session import silenced
+from headrace.pipeline.session import is_connect, silenced
 
 # The oldest that do, by the names they are imported by. As in pyproject.toml, without what only the driver needs.
 NEEDED = {"pyspark": "4.3", "pyarrow": "19", "numpy": "2", "xxhash": "3.5"}
@@ -74,7 +75,7 @@ def _ask(spark: SparkSession, question: str, say: Callable[[str], None], deadlin
     job.start()
     job.join(min(_PATIENCE_S, deadline_s))
     if job.is_alive():
-        say("executors: waiting for the first one")
+        say(f"executors: waiting for the first one{_where_to_look(spark)}")
         job.join(max(0.0, deadline_s - _PATIENCE_S))
     if job.is_alive():
         spark.interruptAll()
@@ -82,6 +83,14 @@ def _ask(spark: SparkSession, question: str, say: Callable[[str], None], deadlin
     if errors:
         raise _translate(spark, errors[0]) from errors[0]
     return sorted(found, key=lambda one: (one.host, one.mark))
+
+
+def _where_to_look(spark: SparkSession) -> str:
+    """A pod may wait for a node or for its image, which only Kubernetes tells, and only while the job runs."""
+    if is_connect(spark) or not is_kubernetes(spark.sparkContext.master or ""):
+        return ""
+    namespace = spark.conf.get("spark.kubernetes.namespace", "default")
+    return f", see kubectl --namespace {namespace} describe pods --selector spark-role=executor"
 
 
 def _translate(spark: SparkSession, error: Exception) -> PipelineError:

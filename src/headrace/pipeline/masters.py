@@ -44,11 +44,15 @@ def is_on_this_machine(master: str) -> bool:
     return master.startswith(_STANDALONE) and all(_LOOPBACK.fullmatch(host) for host, _ in _places(master))
 
 
+def is_kubernetes(master: str) -> bool:
+    return master.startswith(_KUBERNETES)
+
+
 def require_master(master: str, environ: Mapping[str, str]) -> None:
     """Raises PipelineError for what Spark would find out after a minute, or tell in a page of its own words."""
     if master.startswith(_STANDALONE):
         _require_one(master, list(_places(master)))
-    elif master.startswith(_KUBERNETES):
+    elif is_kubernetes(master):
         place = _api_of(master)
         if not any(environ.get(name) for name in _PROXIES):  # behind one only it can tell who answers
             _require_one(master, [place])

@@ -11,6 +11,12 @@ _CALL = re.compile(r"An error occurred while calling [^\n]*\n: ")
 _ABORTED = re.compile(r"Job aborted due to stage failure: .*?most recent failure: Lost task [^()]*(\(TID \d+\) )?")
 _PLACE = re.compile(r"\((?P<host>[^ ()]+) executor (?P<executor>[^ ()]+)\): ")
 _PYTHON_ERROR = re.compile(r"^\s*(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+# What the API of a Kubernetes answered, in the words of its client.
+_REFUSED = re.compile(r"Failure executing: \w+ at: \S+ Message: (.+?)\. Received status: ")
+# First lines that tell only that there is a cause, which is the last one named.
+_EMPTY_WORDS = ("An error has occurred.", "External scheduler cannot be instantiated")
+_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+_EXCEPTIONS = re.compile(r"^(?:(?:[\w$]+\.)+[\w$]+(?:Exception|Error): )+")
 _TRACEBACK = "Traceback (most recent call last):"
 
 
@@ -23,8 +29,15 @@ def reason_of(error: BaseException) -> str:
         raised = _PYTHON_ERROR.search(text, text.index(_TRACEBACK))
         if raised:
             return f"{raised[1]}: {raised[2]}"[:_MAX_CHARACTERS]
-    lines = (re.sub(r"^(?:(?:[\w$]+\.)+[\w$]+(?:Exception|Error): )+", "", line.strip()) for line in text.splitlines())
-    return next((line for line in lines if line), type(error).__name__)[:_MAX_CHARACTERS]
+    refused = _REFUSED.search(text)
+    if refused:
+        return refused[1][:_MAX_CHARACTERS]
+    lines = (_EXCEPTIONS.sub("", line.strip()) for line in text.splitlines())
+    first = next((line for line in lines if line), type(error).__name__)
+    causes = _CAUSE.findall(text)
+    if first in _EMPTY_WORDS and causes:
+        first = _EXCEPTIONS.sub("", causes[-1])
+    return first[:_MAX_CHARACTERS]
 
 
 def host_of(error: BaseException) -> str | None:

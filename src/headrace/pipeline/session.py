@@ -22,13 +22,15 @@ from headrace.pipeline.class_archive import ClassArchive
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.java import Java, find_java, user_cache_dir
 from headrace.pipeline.jvm_functions import remember_functions
-from headrace.pipeline.masters import is_local, is_on_this_machine, require_master, require_remote
+from headrace.pipeline.masters import is_kubernetes, is_local, is_on_this_machine, require_master, require_remote
 from headrace.pipeline.reasons import reason_of
 from headrace.pipeline.sources.flv.source import register
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 _LOOPBACK = "127.0.0.1"
+# What is left when Spark gives up: on Kubernetes after so many executors that it need not be the machines.
+_NO_EXECUTOR_LASTS = "Spark context stopped while waiting for backend"
 _WRITING_S = 300.0  # against hanging: it takes ten on two cores
 _written: ClassArchive | None = None  # by this process's JVM, when it ends
 # One machine has the server to run too: a small heap, no threads that only collect garbage, and few partitions.
@@ -201,6 +203,8 @@ def _start(
         with _without_stdout() if _written is not None else nullcontext():
             session = builder.getOrCreate()
     except Exception as error:
+        if is_kubernetes(master) and _NO_EXECUTOR_LASTS in str(error):
+            raise PipelineError("EXECUTORS_ENDING", master=master) from error
         raise PipelineError("SPARK_NOT_STARTED", master=master, reason=reason_of(error)) from error
     remember_functions(session)
     if archive is not None:

@@ -103,9 +103,9 @@ class Process:
         eventually(is_said, f"{pattern} in {self._said.name}", DEADLINE_S)
         return found[0]
 
-    def wait_done(self) -> str:
+    def wait_done(self, expected: int = 0) -> str:
         status = self._process.wait(DEADLINE_S)
-        assert status == 0, self.said
+        assert status == expected, self.said
         return self.said
 
     def children(self) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
@@ -11,26 +10,11 @@ import pytest
 from tests.helpers.waiting import eventually
 from tests.pipeline.clusters.conftest import Logs
 from tests.pipeline.clusters.loopback import DEADLINE_S, Spark, Standalone, connect_server
+from tests.pipeline.clusters.same_tables import Tables, assert_same, executors_in
 from tests.pipeline.clusters.yarn import yarn
 from tests.pipeline.hadoop import has_maven
-from tests.pipeline.jobs.logs_on_disk import all_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1800)]
-
-Tables = dict[str, list[str]]
-
-
-def assert_same(lake: Path, expected: Tables) -> None:
-    found = all_tables(lake)
-    for table, rows in expected.items():
-        assert found[table] == rows, table
-    assert not list((lake / "_tmp").iterdir())
-
-
-def executors_in(said: str) -> dict[str, str]:
-    """What the job's line about its executors says."""
-    (line,) = re.findall(r"^executors (.+=.+)$", said, re.MULTILINE)
-    return dict(word.split("=", 1) for word in line.split())
 
 
 def test_the_executors_of_these_tests_have_no_headrace_of_their_own(elsewhere: Spark) -> None:
