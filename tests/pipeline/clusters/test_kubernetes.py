@@ -49,6 +49,18 @@ def test_batch_on_kubernetes_that_loses_a_pod(pods: Pods, logs: Logs, local_tabl
     assert pods.refusals() == []
 
 
+def test_a_stream_on_kubernetes(pods: Pods, logs: Logs, local_tables: Tables, tmp_path: Path) -> None:
+    job = pods.spark.start_job("stream", "run", "--once", *pods.words(), *logs.words(tmp_path / "lake"))
+    try:
+        said = job.wait_done()
+    finally:
+        job.stop()
+    assert executors_in(said)["headrace"] == "headrace.zip"
+    assert_same(tmp_path / "lake", local_tables)
+    eventually(lambda: not pods.pods(), "pods that are gone", DEADLINE_S, POLL_S)
+    assert pods.refusals() == []
+
+
 def refusal(pods: Pods, logs: Logs, lake: Path, words: list[str], environ: dict[str, str] | None = None) -> str:
     """The line that a job ends with."""
     job = pods.spark.start_job("refused", "batch", *words, *logs.words(lake), environ=environ)

@@ -22,7 +22,7 @@ from headrace.pipeline.jobs.times import Range
 from headrace.pipeline.sources.event_lines import SCHEMA, read_events, read_texts
 
 FILES = 4  # of a part: work for several cores
-_GROUP_ROWS = 250_000  # what a task holds at most, and what those who read a file read at once
+_GROUP_ROWS = 100_000  # what a task holds at most, and what those who read a file read at once
 
 
 class _Task(NamedTuple):

@@ -26,7 +26,7 @@ from headrace.telemetry.events import EVENT_TYPES, SCHEMA_VERSION, field_types
 SCHEMA: pa.Schema = to_arrow_schema(EVENTS)
 _BETWEEN = b"}\n{"
 # What is parsed at once: enough that the work of a column, not that of a table, is what costs.
-_TEXT_BYTES = 8 << 20
+_TEXT_BYTES = 4 << 20
 
 
 def read_texts(paths: Iterable[Path]) -> Iterator[bytes]:
