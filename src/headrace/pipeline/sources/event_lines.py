@@ -1,7 +1,7 @@
 """Lines of the event log as Arrow, as long as all of them are just what the contract says.
 
-A hundred times as many lines are ordinary as are not, and to have Spark parse them costs six times the processor time:
-it looks up every column of the wide row in every line. Owns what is ordinary: one event of this version in each line,
+Almost all lines are, and to have Spark parse them costs five times the processor time: it looks up every column of the
+wide row in every line. Owns what is ordinary: one event of this version in each line,
 of a type that is known, with no other fields than that has, and values of their types. Whatever is not is left to
 `events`, which tells what it is; both give the same rows.
 """
