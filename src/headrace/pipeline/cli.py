@@ -77,6 +77,9 @@ def _run_on_spark(options: argparse.Namespace) -> None:
     data_dirs = options.data_dir or [Path("data")]
     record_dirs = options.record_dir or [Path("recordings")]
     places = [path.absolute() for path in data_dirs], [path.absolute() for path in record_dirs]
+    if options.job == "run" and options.until_eof:
+        # From the beginning: a JVM may take half a minute to start on a busy machine, and ends with us.
+        threading.Thread(target=_end_at_eof, daemon=True).start()
     # The lock first: a second job is told so at once, without waiting for a JVM.
     with open_lake(_lake(options), f"headrace pipeline {options.job}") as lake:
         board = Board(lake.store, options.job)
@@ -109,8 +112,6 @@ def _run_on_spark(options: argparse.Namespace) -> None:
                 stop = threading.Event()
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, lambda *_: stop.set())
-                if options.until_eof:
-                    threading.Thread(target=_stop_at_eof, args=(stop,), daemon=True).start()
                 streaming.run(
                     spark,
                     lake,
@@ -159,10 +160,10 @@ def _lake(options: argparse.Namespace) -> Path | str:
     return given or (options.data_dir or [Path("data")])[0] / "lake"
 
 
-def _stop_at_eof(stop: threading.Event) -> None:
-    while sys.stdin.buffer.read(1 << 16):
+def _end_at_eof() -> None:
+    while os.read(sys.stdin.fileno(), 1 << 16):
         pass
-    stop.set()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
