@@ -49,6 +49,9 @@ class Publisher:
     def displace(self) -> None:
         pass
 
+    def rest(self, until_s: float) -> None:
+        pass
+
 
 class Origin:
     """The server, its destinations, and the streams that the test publishes."""

@@ -106,6 +106,9 @@ class Pull:
         """A publisher here took the stream."""
         self.stop(_REPLACED)
 
+    def rest(self, until_s: float) -> None:
+        """It is read as it comes, whoever waits."""
+
     def wait(self) -> asyncio.Future[Stream]:
         """The stream, once it is here; StreamError if it is not to be had."""
         waiter: asyncio.Future[Stream] = self._loop.create_future()

@@ -1,14 +1,15 @@
 """The fan-out of one stream: what is new in the log is joined once and sent to every player that stands there.
 
-Owns the flush and the players' states. A player that does not take its bytes is passed over until its socket drains,
-and then goes on from its own cursor: nobody waits for anybody.
+Owns the flush and the players' states. A flush goes from one small group of players to the next, and each gets what is
+there when it is its turn: what comes during a long flush does not wait for the next one. A player that does not take
+its bytes is passed over until its socket drains, and then goes on from its own cursor: nobody waits for anybody.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic
 from typing import NamedTuple
 
@@ -24,9 +25,13 @@ from headrace.telemetry.metrics import ServerMetrics
 # waits.
 _PAUSE_FACTOR = 20
 _SHORT_FLUSH_S = 0.0015
-# Between two slices of a flush of this many players or more the loop turns, once so long has gone into it.
-_SLICE_PLAYERS = 32
-_SLICE_S = 0.0005
+# Players of one group. Between two of them the loop turns, once so long has gone into a flush.
+_GROUP_PLAYERS = 32
+_TURN_S = 0.0005
+# Timers are exact to a millisecond: a flush that is due so soon is due now.
+_SOON_S = 0.001
+# A source that rests is read when the flush is due, and its messages begin it. Without any it begins so much later.
+_SOURCE_LATE_S = 0.002
 # Bytes joined for one send. A blocked player keeps a reference to its batch: this bounds what it holds.
 BATCH_BYTES = 256 << 10
 
@@ -41,9 +46,9 @@ class Player:
         "cursor",
         "first_picture_s",
         "frames",
+        "group",
         "handed_s",
         "is_ending",
-        "is_gone",
         "is_internal",
         "is_paused",
         "is_plain",
@@ -84,7 +89,7 @@ class Player:
         self.batch_frames = self.batch_keyframes = 0
         self.is_paused = False
         self.is_ending: str | None = None
-        self.is_gone = False  # detached, though a flush that is under way may come to it yet
+        self.group: _Group | None = None  # while it is attached
         self.is_plain = False  # its next bytes are the log's own: it takes part in the joined send
 
     def settle(self) -> None:
@@ -109,6 +114,16 @@ def count_frames(entries: Iterable[Entry]) -> tuple[int, int]:
 
 
 _MAIN_FRAME = media.FRAME | media.SIDE_TRACK
+
+
+class _Group:
+    """Players that are served in one go."""
+
+    __slots__ = ("players", "position")
+
+    def __init__(self, position: int) -> None:
+        self.players: list[Player] = []
+        self.position = position  # where those of them stand that keep up
 
 
 class _Batch(NamedTuple):
@@ -143,25 +158,26 @@ class Fanout:
         chunk_size: int,
         *,
         merge_s: float = 0.0,
+        rest: Callable[[float], None] = lambda until_s: None,
     ) -> None:
         self._loop = loop
         self.stream_key = stream.key
         self._log = stream.log
         self._metrics = metrics
         self._chunk_size = chunk_size
-        self._players: list[Player] = []
-        self._flushed = stream.log.tail  # every player that keeps up stands here
-        self._scheduled = False
+        self._groups: list[_Group] = []  # all but the last are full
         self._merge_s = merge_s
+        self._rest = rest  # told until when nobody wants anything of the stream's source
         self._next_flush_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None  # of a flush that is due later
         self._viewers = 0
-        self._goal = 0  # where the flush that is under way ends
-        self._slices: list[tuple[_Batch, list[Player]]] = []  # of it, what is still to be done, the next one last
+        self._due: list[_Group] = []  # whose turn is yet to come in the flush that is under way, the next one last
+        self._joined: tuple[tuple[int, int], _Batch] | None = None  # the newest batch of it, by its start and the tail
         self._took_s = 0.0  # what it has taken so far
         stream.add_listener(self)
 
     def __len__(self) -> int:
-        return len(self._players)
+        return sum(len(group.players) for group in self._groups)
 
     @property
     def viewers(self) -> int:
@@ -170,20 +186,33 @@ class Fanout:
     @property
     def is_watched(self) -> bool:
         """Somebody watches, here or by another worker of this server."""
-        return any(player.is_viewer or player.is_internal for player in self._players)
+        return any(player.is_viewer or player.is_internal for player in self._players())
 
     def attach(self, player: Player) -> None:
         """Serve a new player at once: the newest keyframe leaves without waiting for the next message."""
-        self._players.append(player)
+        if not self._groups or len(self._groups[-1].players) >= _GROUP_PLAYERS:
+            self._groups.append(_Group(self._log.tail))
+        player.group = self._groups[-1]
+        player.group.players.append(player)
         self._viewers += player.is_viewer
         self._serve(player)
 
     def detach(self, player: Player) -> None:
-        if player in self._players:
-            self._players.remove(player)
-            self._viewers -= player.is_viewer
-            player.is_gone = True
-            player.is_plain = False
+        group = player.group
+        if group is None:
+            return
+        player.group = None
+        player.is_plain = False
+        self._viewers -= player.is_viewer
+        group.players.remove(player)
+        last = self._groups[-1]
+        if group is not last:  # the gap is filled, or there would be a group for every player at last
+            moved = last.players.pop()
+            moved.group = group
+            group.players.append(moved)
+            self._serve(moved)  # its new group may have had its turn
+        if not last.players:
+            self._groups.pop()
 
     def serve(self, player: Player) -> None:
         """The player's socket has room again, or its wishes changed."""
@@ -192,13 +221,13 @@ class Fanout:
     def stream_appended(self) -> None:
         # At light load a message leaves at once: not at the next turn of the loop, which cost 1 us for every message of
         # every stream. The longer a flush takes, the more is joined.
-        if self._scheduled:
+        if self._due:
             return
         if self._next_flush_s:
             wait_s = self._next_flush_s - monotonic()
-            if wait_s > 0:
-                self._scheduled = True
-                self._loop.call_later(wait_s, self._flush)
+            if wait_s > _SOON_S:
+                if self._timer is None:
+                    self._timer = self._loop.call_later(wait_s + _SOURCE_LATE_S, self._flush)
                 return
         self._flush()
 
@@ -209,53 +238,52 @@ class Fanout:
 
     def stream_ended(self, reason: str) -> None:
         self.flush()
-        for player in list(self._players):
+        for player in list(self._players()):
             player.is_ending = reason
             self._serve(player)
 
+    def _players(self) -> Iterator[Player]:
+        return (player for group in self._groups for player in group.players)
+
     def _flush(self) -> None:
-        self._scheduled = False
-        if not self._send_on(_SLICE_S):
-            self._scheduled = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._send_on(_TURN_S):
             self._loop.call_soon(self._flush)
-        elif self._flushed < self._log.tail:
-            self.stream_appended()  # it came between two slices
+        elif any(group.position < self._log.tail for group in self._groups):
+            self.stream_appended()  # it came when they had had their turn
 
     def _send_on(self, for_s: float) -> bool:
-        """Begin a flush of what is there now, or go on with the last for about so long; False if there is more to do.
+        """Begin a flush, or go on with the last for about so long; False if there is more to do.
 
-        A send takes 8 us and more, so a thousand players take 10 ms. Without slices whoever joined meanwhile waited for
+        A send takes 8 us and more, so a thousand players take 10 ms. In one piece, whoever joined meanwhile waited for
         all of them, in each of the five steps of its start: a first keyframe took 13 to 20 ms at p99, and 6 ms since.
         """
-        log = self._log
         began_s = now_s = monotonic()
-        if not self._slices:
-            self._flushed = max(self._flushed, log.head)
-            if not self._players:
-                self._flushed = log.tail
-                return True
-            self._goal = log.tail
-        while True:
-            if self._slices:
-                batch, players = self._slices.pop()
-            elif self._flushed < self._goal:
-                batch = self._join(self._flushed)
-                self._flushed = batch.stop
-                players = self._players
-                if len(players) > _SLICE_PLAYERS:
-                    starts = range(0, len(players), _SLICE_PLAYERS)
-                    self._slices = [(batch, players[at : at + _SLICE_PLAYERS]) for at in reversed(starts)]
-                    continue
-            else:
-                break
-            self._send(batch, players, now_s)
-            now_s = monotonic()
-            if self._slices and now_s - began_s > for_s:
+        if not self._due:
+            self._due = self._groups[::-1]
+        due = self._due
+        log = self._log
+        while due:
+            group = due.pop()
+            if group.position < log.tail:
+                batch = self._join(max(group.position, log.head))
+                group.position = batch.stop
+                self._send(batch, group.players, now_s)
+                now_s = monotonic()
+                if group.position < log.tail:
+                    due.insert(0, group)  # there is more than a batch: once more, after all the others
+            if due and now_s - began_s > for_s:
                 self._took_s += now_s - began_s
                 return False
         took_s = self._took_s + now_s - began_s
         self._took_s = 0.0
-        self._next_flush_s = now_s + min(took_s * _PAUSE_FACTOR, self._merge_s) if took_s > _SHORT_FLUSH_S else 0.0
+        self._joined = None
+        self._next_flush_s = 0.0
+        if took_s > _SHORT_FLUSH_S and self._merge_s:
+            self._next_flush_s = now_s + min(took_s * _PAUSE_FACTOR, self._merge_s)
+            self._rest(self._next_flush_s)
         return True
 
     def _send(self, batch: _Batch, players: list[Player], now_s: float) -> None:
@@ -270,8 +298,7 @@ class Fanout:
                 continue
             cursor = player.cursor
             if not player.is_plain or cursor.position != start:
-                if not player.is_gone:
-                    self._serve(player)
+                self._serve(player)
                 continue
             try:
                 sent = link.send_now(data)
@@ -304,15 +331,19 @@ class Fanout:
         self._metrics.bytes_relayed += size * served
 
     def _join(self, start: int) -> _Batch:
-        """The messages from `start` on, about `BATCH_BYTES` at most: once, for all players."""
+        """The messages from `start` on, about `BATCH_BYTES` at most: once, for all players that stand there."""
         log = self._log
+        key = start, log.tail
+        if self._joined is not None and self._joined[0] == key:
+            return self._joined[1]
         entries = log.entries(start, log.tail)
         if len(entries) > 1:
             entries = _first_bytes(entries)
         frames, keyframes = count_frames(entries)
-        return _Batch(
-            encode_entries(entries, self._chunk_size), start, start + len(entries), frames, keyframes, entries
-        )
+        data = encode_entries(entries, self._chunk_size)
+        batch = _Batch(data, start, start + len(entries), frames, keyframes, entries)
+        self._joined = key, batch
+        return batch
 
     def _serve(self, player: Player) -> None:
         """Everything between the player's cursor and the end of the log, as far as its socket takes it."""

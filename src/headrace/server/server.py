@@ -7,9 +7,10 @@ import errno
 import os
 import secrets
 import socket
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from headrace.errors import StreamError
 from headrace.logs import get_logger
@@ -35,6 +36,12 @@ MAX_CONNECTIONS = 20_000
 _GOODBYE_S = 1.0
 
 StreamHook = Callable[[Stream], None]
+
+
+def _rest_publisher(known: weakref.ref[Stream], until_s: float) -> None:
+    stream = known()
+    if stream is not None and stream.publisher is not None:
+        stream.publisher.rest(until_s)
 
 
 class _EndReporter:
@@ -97,7 +104,7 @@ class Server:
         self.log = get_logger(__name__)
         self._loop = asyncio.get_running_loop()
         self._sessions: set[Session] = set()
-        self._fanouts: WeakKeyDictionary[Stream, Fanout] = WeakKeyDictionary()
+        self._fanouts: weakref.WeakKeyDictionary[Stream, Fanout] = weakref.WeakKeyDictionary()
         self._listener: Listener | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._connection_count = self._internal_count = 0
@@ -253,7 +260,14 @@ class Server:
     def _begin(self, stream: Stream) -> None:
         if not stream.is_internal:
             self._tell_end(stream)  # first: the end of its plays follows from it
-        self._fanouts[stream] = Fanout(self._loop, stream, self.metrics, self.chunk_size, merge_s=self._merge_s)
+        self._fanouts[stream] = Fanout(
+            self._loop,
+            stream,
+            self.metrics,
+            self.chunk_size,
+            merge_s=self._merge_s,
+            rest=partial(_rest_publisher, weakref.ref(stream)),
+        )
         self._offer(stream)
 
     def _adopt(self, stream: Stream) -> None:

@@ -32,6 +32,9 @@ class Publisher(Protocol):
     def displace(self) -> None:
         """Another publisher took the stream: close."""
 
+    def rest(self, until_s: float) -> None:
+        """Nobody reads before then: what comes meanwhile may be brought at once."""
+
 
 class StreamState(Enum):
     LIVE = "live"

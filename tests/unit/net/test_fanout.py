@@ -49,6 +49,9 @@ class FakePublisher:
     def displace(self) -> None:
         raise AssertionError("displaced")
 
+    def rest(self, until_s: float) -> None:
+        pass
+
 
 class Viewer:
     """One player, its link, and the far end of it, which reads only when told to."""
@@ -262,6 +265,62 @@ def test_the_end_of_a_stream_does_not_overtake_a_flush_that_is_under_way() -> No
         for viewer in viewers:
             viewer.read()
         assert all(viewer.sent == published and viewer.ended == ["unpublished"] for viewer in viewers)
+
+    with_rig(test)
+
+
+def test_what_comes_during_a_flush_reaches_those_whose_turn_is_yet_to_come() -> None:
+    async def test(rig: Rig) -> None:
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=60.0)
+        viewers = [rig.join() for _ in range(100)]
+        sends = [noted_sends(viewer, 0.0001) for viewer in viewers]
+        published = rig.publish(preamble())
+        has_had_its_turn = [bool(had) for had in sends]
+        assert any(has_had_its_turn)
+        assert not all(has_had_its_turn)
+        published += rig.publish(frames(2))
+        await eventually_async(lambda: all(sends), "the end of the flush")
+        for viewer, is_behind in zip(viewers, has_had_its_turn, strict=True):
+            viewer.read()
+            assert viewer.sent == (list(preamble()) if is_behind else published)
+        rig.fanout.flush()
+        await rig.deliver()
+        assert all(viewer.sent == published for viewer in viewers)
+
+    with_rig(test)
+
+
+def test_those_who_stay_are_few_groups_again_and_miss_nothing() -> None:
+    async def test(rig: Rig) -> None:
+        viewers = [rig.join() for _ in range(100)]
+        sends = [noted_sends(viewer, 0.0001) for viewer in viewers]
+        published = rig.publish(preamble())
+        assert 0 < sum(map(len, sends)) < 100
+        # In the middle of a flush, out of all groups: who moves may come from one that has had its turn, or to one.
+        for viewer in viewers[::3]:
+            rig.fanout.detach(viewer.player)
+        staying = [viewer for number, viewer in enumerate(viewers) if number % 3]
+        published += rig.publish(frames(2))
+        await rig.deliver(*staying)
+        assert all(viewer.sent == published for viewer in staying)
+        assert len(rig.fanout) == rig.fanout.viewers == len(staying)
+        for viewer in staying:
+            rig.fanout.detach(viewer.player)
+        assert len(rig.fanout) == 0
+
+    with_rig(test)
+
+
+def test_a_source_rests_while_messages_wait_for_each_other_and_not_else() -> None:
+    async def test(rig: Rig) -> None:
+        rests: list[float] = []
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=0.5, rest=rests.append)
+        viewer = rig.join()
+        rig.publish(preamble())
+        assert rests == [], "a short flush"
+        noted_sends(viewer, took_s=0.1)
+        rig.publish(frames(1))
+        assert rests == [pytest.approx(time.monotonic() + 0.5, abs=0.2)]
 
     with_rig(test)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -163,3 +164,48 @@ def test_the_last_one_to_leave_ends_the_clock() -> None:
         await eventually_async(lambda: peers[0].received == b"again", "a new one")
 
     with_peers(LOOP_FACTORIES["asyncio"], test, count=20)
+
+
+@on_both_loops
+def test_one_that_rests_is_read_whole_when_its_time_is_over_and_the_others_as_ever(loop_factory: LoopFactory) -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        began_s = time.monotonic()
+        rounds.rest(peers[0].ours, began_s + 0.3)
+        rounds.rest(peers[0].ours, began_s + 60)  # it rests already
+        for word in (b"one ", b"two ", b"three"):
+            peers[0].far.sendall(word)
+            peers[1].far.sendall(word)
+            await eventually_async(partial(peers[1].received.endswith, word), "the one that does not rest")
+        if time.monotonic() < began_s + 0.25:
+            assert not peers[0].received
+        await eventually_async(lambda: peers[0].received, "the one that rests")
+        assert time.monotonic() > began_s + 0.25
+        assert peers[0].received == b"one two three"
+        peers[0].far.sendall(b" four")
+        await eventually_async(lambda: peers[0].received.endswith(b" four"), "what comes after its rest")
+
+    with_peers(loop_factory, test)
+
+
+def test_a_connection_that_breaks_while_it_rests_is_told_at_once() -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        rounds.rest(peers[0].ours, time.monotonic() + 60)
+        reset(peers[0].far)
+        await eventually_async(lambda: peers[0].ends, "the end")
+        assert peers[0].ends == ["ConnectionResetError"]
+
+    with_peers(LOOP_FACTORIES["asyncio"], test)
+
+
+def test_one_that_leaves_while_it_rests_is_forgotten() -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        rounds.rest(peers[0].ours, time.monotonic() + 0.05)
+        peers[0].end("left")
+        peers[0].far.close()
+        peers[0] = Peer(rounds)  # the system may give it the same number
+        peers[0].far.sendall(b"again")
+        await eventually_async(lambda: peers[0].received == b"again", "a new one")
+        await asyncio.sleep(0.1)
+        assert not peers[0].ends
+
+    with_peers(LOOP_FACTORIES["asyncio"], test)

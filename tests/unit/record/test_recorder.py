@@ -64,6 +64,9 @@ class Source:
 
     def displace(self) -> None: ...
 
+    def rest(self, until_s: float) -> None:
+        pass
+
 
 class SlowWriter(RecordingWriter):
     """A disk that answers only when told; tells how often it was asked."""

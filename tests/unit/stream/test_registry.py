@@ -38,6 +38,9 @@ class FakePublisher:
     def displace(self) -> None:
         self.displaced += 1
 
+    def rest(self, until_s: float) -> None:
+        pass
+
 
 @dataclass(eq=False)
 class FakeListener:
