@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import HeadraceError
 from headrace.pipeline.commands import Parser, exit_status, require_packages
 from headrace.pipeline.jobs.retention import DEFAULT_BRONZE, DEFAULT_TIERS, Retention, parse_span_ms, parse_tiers
 
@@ -61,11 +61,8 @@ def _simulate(options: argparse.Namespace) -> None:
 
 
 def _run_on_spark(options: argparse.Namespace) -> None:
-    if options.job == "run" and options.remote is not None:
-        # Spark Connect runs the function that takes in a stream's batches inside the server, without our archive.
-        raise ConfigError("run needs --master: over Spark Connect (--remote) there is batch, again and again")
     from headrace.pipeline.executors import require_executors
-    from headrace.pipeline.jobs import batch, streaming
+    from headrace.pipeline.jobs import batch, repeating, streaming
     from headrace.pipeline.jobs.board import Board
     from headrace.pipeline.jobs.lake import open_lake
     from headrace.pipeline.jobs.progress import open_progress
@@ -112,7 +109,8 @@ def _run_on_spark(options: argparse.Namespace) -> None:
                 stop = threading.Event()
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, lambda *_: stop.set())
-                streaming.run(
+                follow = streaming.run if options.remote is None else repeating.run
+                follow(
                     spark,
                     lake,
                     *places,
@@ -223,7 +221,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         )
         where = job.add_mutually_exclusive_group()
         where.add_argument("--master", default="local[*]", help="where Spark runs (default local[*])")
-        where.add_argument("--remote", metavar="sc://HOST:PORT", help="a Spark Connect server instead, for batch")
+        where.add_argument("--remote", metavar="sc://HOST:PORT", help="a Spark Connect server instead")
         job.add_argument(
             "--conf", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="of Spark, repeatable"
         )

@@ -103,6 +103,9 @@ class Process:
         eventually(is_said, f"{pattern} in {self._said.name}", DEADLINE_S)
         return found[0]
 
+    def terminate(self) -> None:
+        self._process.terminate()
+
     def wait_done(self, expected: int = 0) -> str:
         status = self._process.wait(DEADLINE_S)
         assert status == expected, self.said

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tests.pipeline.clusters.loopback import DEADLINE_S, Spark, Standalone, conn
 from tests.pipeline.clusters.same_tables import Tables, assert_same, executors_in
 from tests.pipeline.clusters.yarn import yarn
 from tests.pipeline.hadoop import has_maven
+from tests.pipeline.jobs.logs_on_disk import all_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1800)]
 
@@ -59,15 +62,42 @@ def test_batch_and_a_stream_on_yarn(elsewhere: Spark, logs: Logs, local_tables: 
         assert cluster.applications() == ["SUCCEEDED"] * 2
 
 
-def test_batch_over_spark_connect(cluster: Standalone, logs: Logs, local_tables: Tables, tmp_path: Path) -> None:
+def test_batch_and_a_job_that_goes_on_over_spark_connect(
+    cluster: Standalone, logs: Logs, local_tables: Tables, tmp_path: Path
+) -> None:
     with connect_server(cluster) as remote:
         job = cluster.spark.start_job("client", "batch", "--remote", remote, *logs.words(tmp_path / "lake"))
         try:
             said = job.wait_done()
         finally:
             job.stop()
-    assert executors_in(said)["headrace"] == "headrace.zip"
-    assert_same(tmp_path / "lake", local_tables)
+        assert executors_in(said)["headrace"] == "headrace.zip"
+        assert_same(tmp_path / "lake", local_tables)
+        _follow_over_connect(cluster, remote, logs, local_tables, tmp_path)
+
+
+def _follow_over_connect(cluster: Standalone, remote: str, logs: Logs, local_tables: Tables, folder: Path) -> None:
+    lake = folder / "followed"
+    with ExitStack() as late:
+        # One file of events and half of the recording come when the job has begun.
+        (events,) = logs.data_dir.rglob("b.jsonl")
+        held_back = events.rename(folder / "held-back")
+        late.callback(held_back.rename, events)
+        (flv,) = logs.record_dir.iterdir()
+        whole = flv.read_bytes()
+        flv.write_bytes(whole[: len(whole) // 2])
+        late.callback(os.utime, flv, (0, 0))
+        late.callback(flv.write_bytes, whole)
+        job = cluster.spark.start_job("following", "run", "--remote", remote, *logs.words(lake))
+        try:
+            job.wait_said(r"tables (streams=[1-9])")
+            late.close()
+            eventually(lambda: all_tables(lake) == local_tables, "the tables of all files", DEADLINE_S)
+            job.terminate()
+            job.wait_done()
+        finally:
+            job.stop()
+    assert_same(lake, local_tables)
 
 
 def test_a_stream_on_a_standalone_cluster_that_loses_a_worker(

@@ -19,7 +19,6 @@ from headrace.pipeline.jobs.lake import open_lake
         (["pipeline", "walk"], "invalid choice"),
         (["pipeline", "batch", "--from", "yesterday"], "found 'yesterday', expected 2026-01-31"),
         (["pipeline", "run", "--from", "2026-01-31"], "unrecognized arguments"),
-        (["pipeline", "run", "--remote", "sc://127.0.0.1:1"], "run needs --master: over Spark Connect"),
         (["pipeline", "batch", "--remote", "sc://127.0.0.1:1", "--master", "yarn"], "not allowed with argument"),
         (["pipeline", "batch", "--conf", "executor.memory=1g"], "found 'executor.memory', expected spark.NAME=VALUE"),
     ],

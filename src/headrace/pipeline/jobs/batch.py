@@ -7,11 +7,12 @@ before `--from` is not cut in gold if the lake has its beginning.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -33,13 +34,22 @@ from headrace.pipeline.tables import timeline
 from headrace.pipeline.tables.catalog import DERIVED
 
 _SHORT_EVENT_BYTES = 4 << 20  # no more than a few lines, or longer ones than any event is
+
+
+class Only(NamedTuple):
+    """Some of the files that are there."""
+
+    files: Collection[Path]
+    settled: Collection[Path]  # recordings that nobody writes to any more: an end that is cut short is one for good
+
+
 TookIn = Callable[[int, int, float], None]  # rows, problems, and how long it took
 
 
 def is_short(data_dirs: list[Path], record_dirs: list[Path]) -> bool:
     """Whether it is the work of a minute at most, by what there is to take in."""
-    events = (path for data_dir in data_dirs for path in (data_dir / event_source.FOLDER).glob("**/*.jsonl"))
-    recordings = (path for record_dir in record_dirs for path in record_dir.glob("**/*.flv"))
+    events = (path for data_dir in data_dirs for path in event_files(data_dir))
+    recordings = (path for record_dir in record_dirs for path in recordings_in(record_dir))
     return chunked.is_below(events, _SHORT_EVENT_BYTES) and chunked.is_below(recordings, few_tags.MAX_BYTES)
 
 
@@ -52,19 +62,32 @@ def run(
     say: Say,
     progress: Progress | None = None,
     board: Board | None = None,
+    only: Only | None = None,
 ) -> None:
-    """Says one line for each directory and one for the tables, and meanwhile shows how far it has come."""
+    """Says one line for each directory and one for the tables, and meanwhile shows how far it has come.
+
+    `only` are the files to be read, where it is not all of them.
+    """
     progress, board = progress or SilentProgress(say), board or Board(lake.store, "batch")
-    part = _next_part(lake)
-    for number, data_dir in enumerate(data_dirs):
-        took_in = partial(board.took_in, f"events-{number}")
-        board.watch(f"events-{number}", "events", data_dir)
-        _take_in_events(spark, lake, f"{part}-{number}", data_dir, wanted, progress, took_in)
-    for number, record_dir in enumerate(record_dirs):
-        took_in = partial(board.took_in, f"recordings-{number}")
-        board.watch(f"recordings-{number}", "recordings", record_dir)
-        _take_in_recordings(spark, lake, f"{part}-{number}", record_dir, wanted, progress, took_in)
+    with lake.sharing.used():
+        part = _next_part(lake)
+        for number, data_dir in enumerate(data_dirs):
+            took_in = partial(board.took_in, f"events-{number}")
+            board.watch(f"events-{number}", "events", data_dir)
+            _take_in_events(spark, lake, f"{part}-{number}", data_dir, wanted, only, progress, took_in)
+        for number, record_dir in enumerate(record_dirs):
+            took_in = partial(board.took_in, f"recordings-{number}")
+            board.watch(f"recordings-{number}", "recordings", record_dir)
+            _take_in_recordings(spark, lake, f"{part}-{number}", record_dir, wanted, only, progress, took_in)
     _build(spark, lake, progress, board)
+
+
+def event_files(data_dir: Path) -> Iterator[Path]:
+    return (data_dir / event_source.FOLDER).glob("**/*.jsonl")
+
+
+def recordings_in(record_dir: Path) -> Iterator[Path]:
+    return record_dir.glob("**/*.flv")
 
 
 def _build(spark: SparkSession, lake: Lake, progress: Progress, board: Board) -> None:
@@ -99,10 +122,21 @@ def _next_part(lake: Lake) -> str:
 
 
 def _take_in_events(
-    spark: SparkSession, lake: Lake, part: str, data_dir: Path, wanted: Range, progress: Progress, took_in: TookIn
+    spark: SparkSession,
+    lake: Lake,
+    part: str,
+    data_dir: Path,
+    wanted: Range,
+    only: Only | None,
+    progress: Progress,
+    took_in: TookIn,
 ) -> None:
     began_s = time.monotonic()
-    chunks = chunked.by_folder(_event_files(data_dir / event_source.FOLDER, wanted), chunked.EVENT_BYTES)
+    files = _event_files(data_dir, wanted)
+    if only is None:
+        chunks = chunked.by_folder(files, chunked.EVENT_BYTES)
+    else:
+        chunks = chunked.by_file((path for path in files if path in only.files), chunked.EVENT_BYTES)
     if not chunks:
         return
     _begin(progress, "events", chunks)
@@ -150,11 +184,11 @@ def _named(part: str, number: int) -> str:
     return part if number == 0 else f"{part}-{number:04d}"
 
 
-def _event_files(folder: Path, wanted: Range) -> Iterator[Path]:
+def _event_files(data_dir: Path, wanted: Range) -> Iterator[Path]:
     if wanted.is_everything:
-        yield from folder.glob("**/*.jsonl")
+        yield from event_files(data_dir)
         return
-    for path, hour in _hours(folder):
+    for path, hour in _hours(data_dir / event_source.FOLDER):
         if wanted.has_hour(hour):
             yield from path.glob("**/*.jsonl")
 
@@ -180,10 +214,17 @@ def _hours(folder: Path) -> Iterator[tuple[Path, datetime]]:
 
 
 def _take_in_recordings(
-    spark: SparkSession, lake: Lake, part: str, record_dir: Path, wanted: Range, progress: Progress, took_in: TookIn
+    spark: SparkSession,
+    lake: Lake,
+    part: str,
+    record_dir: Path,
+    wanted: Range,
+    only: Only | None,
+    progress: Progress,
+    took_in: TookIn,
 ) -> None:
     began_s = time.monotonic()
-    paths = list(record_dir.glob("**/*.flv"))
+    paths = [path for path in recordings_in(record_dir) if only is None or path in only.files]
     if not wanted.is_everything:
         # A file's own name tells only roughly when it is from: the event of its opening tells.
         opened = wanted.limit(timeline.opened_files(lake.read(spark, "events")), "opened_ms").select("file_name")
@@ -199,12 +240,15 @@ def _take_in_recordings(
             total, chunks = Taken(few, 0), []
     flv_options = prepare_flv(spark) if chunks else {}
     for number, chunk in enumerate(chunks):
-        where = str(record_dir) if len(chunks) == 1 and wanted.is_everything else chunk.paths
+        where = str(record_dir) if len(chunks) == 1 and wanted.is_everything and only is None else chunk.paths
         name = _named(part, number)
         with following(spark, progress):
             flv = spark.read.format("flv").options(**flv_options)
             taken = take_in_tags(spark, lake, name, flv.load(where))
-            found = take_in_problems(spark, lake, f"{name}-recordings", flv.option("rows", "problems").load(where))
+            if only is not None:
+                where = [path for path in chunk.paths if Path(path) in only.settled]
+            problems = flv.option("rows", "problems")
+            found = take_in_problems(spark, lake, f"{name}-recordings", problems.load(where)) if where else Taken(0, 0)
         total = Taken(total.rows + taken.rows, total.problems + found.problems)
         progress.advance(files=chunk.files, size_bytes=chunk.size_bytes, rows=taken.rows)
     took_in(*total, time.monotonic() - began_s)
