@@ -251,7 +251,7 @@ class Fanout:
             self._timer = None
         if not self._send_on(_TURN_S):
             self._loop.call_soon(self._flush)
-        elif any(group.position < self._log.tail for group in self._groups):
+        elif len(self._groups) > 1 and any(group.position < self._log.tail for group in self._groups):
             self.stream_appended()  # it came when they had had their turn
 
     def _send_on(self, for_s: float) -> bool:
