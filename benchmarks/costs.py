@@ -45,7 +45,7 @@ def _watch(process: subprocess.Popen[bytes]) -> tuple[float, float, float, float
     jvm_mb = all_mb = 0.0
     while process.poll() is None:
         jvm = everything = 0.0
-        for pid in _family(process.pid):
+        for pid in family(process.pid):
             try:
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
                 name, fields = Path(f"/proc/{pid}/stat").read_text().split("(", 1)[1].rsplit(")", 1)
@@ -61,7 +61,8 @@ def _watch(process: subprocess.Popen[bytes]) -> tuple[float, float, float, float
     return time.monotonic() - began_s, sum(cpu_s.values()), jvm_mb, all_mb
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
+    """A process and all that it has started."""
     found = [pid]
     for one in found:
         try:

@@ -11,6 +11,7 @@ The parts, each of which may be run alone:
     timestamps   timestamps that cross 0xFFFFFF, and 2^32
     stalled      100 readers with and without 20 more that read nothing
     extras       a destination and a recorder against a reader; 500 readers with and without telemetry and metrics
+    workers      1000 readers of one process and of two, on both cores, which they share with the load generator
 
 Servers run on core 0, the load generator on core 1. CPU is that of the server while the load generator measures, per
 10^9 bytes delivered; latency is from the publisher's send to the reader's read. Compare figures of one run only: the
@@ -33,9 +34,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.costs import family
 from benchmarks.load import FAULTS, Load, run_load
 from benchmarks.peers import installed_peers
-from benchmarks.processes import Measured, ServerProcess, build_rtmpload, provenance
+from benchmarks.processes import Measured, ServerProcess, build_rtmpload, process_cpu_s, process_rss_mb, provenance
 
 _SERVER_CORES = {0}
 _IDLE_S = 5.0
@@ -244,6 +246,23 @@ def _telemetry(bench: Bench) -> None:
     bench.note("extras", of="telemetry and metrics", cpu_percent_more=round(100 * (with_it / without - 1), 1))
 
 
+class _Workers(ServerProcess):
+    """All its processes as one."""
+
+    def cpu_s(self) -> float:
+        return sum(map(process_cpu_s, family(self.pid)))
+
+    def rss_mb(self) -> float:
+        return sum(map(process_rss_mb, family(self.pid)))
+
+
+def workers(bench: Bench) -> None:
+    servers: dict[str, Start] = {
+        f"ours, {count} workers": partial(_Workers, "-workers", str(count)) for count in (1, 2)
+    }
+    bench.measure("workers", servers, bench.load(readers=1000))
+
+
 PARTS: dict[str, Callable[[Bench], None]] = {
     "fanout": fanout,
     "publishers": publishers,
@@ -252,6 +271,7 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "timestamps": timestamps,
     "stalled": stalled,
     "extras": extras,
+    "workers": workers,
 }
 
 

@@ -45,16 +45,24 @@ class Measured(ABC):
                 os.sched_setaffinity(int(task), cores)
 
     def cpu_s(self) -> float:
-        tasks = Path(f"/proc/{self.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+        return process_cpu_s(self.pid)
 
     @abstractmethod
     def stop(self) -> None: ...
 
     def rss_mb(self) -> float:
-        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
-        assert found is not None
-        return int(found[1]) / 1024
+        return process_rss_mb(self.pid)
+
+
+def process_cpu_s(pid: int) -> float:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def process_rss_mb(pid: int) -> float:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1024
 
 
 class ServerProcess(Measured):
