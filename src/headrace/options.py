@@ -361,7 +361,7 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         kind=_whole_number(0, 250, metavar="MS"),
         default="40",
         help="How long messages may wait for each other where there are so many players that sending takes its time, "
-        "and half of it where there are ten publishers or more; 0 sends each at once.",
+        "or ten publishers and more; 0 sends each at once.",
     ),
     Flag(
         name="relay-to",

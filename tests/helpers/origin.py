@@ -49,8 +49,8 @@ class Publisher:
     def displace(self) -> None:
         pass
 
-    def rest(self, until_s: float) -> None:
-        pass
+    def rest(self, until_s: float) -> float:
+        return 0.0
 
 
 class Origin:

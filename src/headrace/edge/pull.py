@@ -106,8 +106,9 @@ class Pull:
         """A publisher here took the stream."""
         self.stop(_REPLACED)
 
-    def rest(self, until_s: float) -> None:
+    def rest(self, until_s: float) -> float:
         """It is read as it comes, whoever waits."""
+        return 0.0
 
     def wait(self) -> asyncio.Future[Stream]:
         """The stream, once it is here; StreamError if it is not to be had."""

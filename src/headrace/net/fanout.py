@@ -158,7 +158,7 @@ class Fanout:
         chunk_size: int,
         *,
         merge_s: float = 0.0,
-        rest: Callable[[float], None] = lambda until_s: None,
+        rest: Callable[[float], float] = lambda until_s: 0.0,
     ) -> None:
         self._loop = loop
         self.stream_key = stream.key
@@ -167,7 +167,8 @@ class Fanout:
         self._chunk_size = chunk_size
         self._groups: list[_Group] = []  # all but the last are full
         self._merge_s = merge_s
-        self._rest = rest  # told until when nobody wants anything of the stream's source
+        # Tells the stream's source until when nobody wants anything of it; how long it waits with that in any case.
+        self._rest = rest
         self._next_flush_s = 0.0
         self._timer: asyncio.TimerHandle | None = None  # of a flush that is due later
         self._viewers = 0
@@ -282,8 +283,8 @@ class Fanout:
         self._joined = None
         self._next_flush_s = 0.0
         if took_s > _SHORT_FLUSH_S and self._merge_s:
-            self._next_flush_s = now_s + min(took_s * _PAUSE_FACTOR, self._merge_s)
-            self._rest(self._next_flush_s)
+            pause_s = min(took_s * _PAUSE_FACTOR, self._merge_s)
+            self._next_flush_s = now_s + pause_s - min(self._rest(now_s + pause_s), pause_s)
         return True
 
     def _send(self, batch: _Batch, players: list[Player], now_s: float) -> None:

@@ -168,10 +168,14 @@ class Link:
             self._receive_view = receive
             rounds.add(self._sock, self)
 
-    def rest(self, until_s: float) -> None:
-        """Nobody wants what the peer sends before then: where it is read in rounds, it waits."""
-        if self._rounds is not None and not self._is_forgotten:
-            self._rounds.rest(self._sock, until_s)
+    def rest(self, until_s: float) -> float:
+        """Nobody wants what the peer sends before then: where it is read in rounds, it waits.
+
+        How long it waits in any case.
+        """
+        if self._rounds is None or self._is_forgotten:
+            return 0.0
+        return self._rounds.rest(self._sock, until_s)
 
     def round_received(self, data: memoryview) -> None:
         if not data:

@@ -38,10 +38,9 @@ _GOODBYE_S = 1.0
 StreamHook = Callable[[Stream], None]
 
 
-def _rest_publisher(known: weakref.ref[Stream], until_s: float) -> None:
+def _rest_publisher(known: weakref.ref[Stream], until_s: float) -> float:
     stream = known()
-    if stream is not None and stream.publisher is not None:
-        stream.publisher.rest(until_s)
+    return stream.publisher.rest(until_s) if stream is not None and stream.publisher is not None else 0.0
 
 
 class _EndReporter:
@@ -92,8 +91,7 @@ class Server:
         self.chunk_size = chunk_size
         self.max_lag_s = max_lag_s
         self._merge_s = merge_s
-        # Half of it: what a round finds may wait for readers that take their time, too.
-        self.rounds = Rounds(asyncio.get_running_loop(), max_pace_s=merge_s / 2) if Rounds.is_possible() else None
+        self.rounds = Rounds(asyncio.get_running_loop(), max_pace_s=merge_s) if Rounds.is_possible() else None
         self.deadlines = deadlines or Deadlines()
         self.metrics = metrics or ServerMetrics()
         self.streams = StreamRegistry(

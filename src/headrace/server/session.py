@@ -193,8 +193,8 @@ class Session:
         self._is_over = True  # what it sends in this very turn must not mix with the new publisher's
         self._loop.call_soon(self.link.close, "replaced by a new publisher")
 
-    def rest(self, until_s: float) -> None:
-        self.link.rest(until_s)
+    def rest(self, until_s: float) -> float:
+        return self.link.rest(until_s)
 
     def sweep(self, now_s: float) -> None:
         """Once a second: deadlines, pings, and the lines that are due."""

@@ -32,8 +32,8 @@ class Publisher(Protocol):
     def displace(self) -> None:
         """Another publisher took the stream: close."""
 
-    def rest(self, until_s: float) -> None:
-        """Nobody reads before then: what comes meanwhile may be brought at once."""
+    def rest(self, until_s: float) -> float:
+        """Nobody reads before then: what comes meanwhile may be brought at once. How long it waits in any case."""
 
 
 class StreamState(Enum):

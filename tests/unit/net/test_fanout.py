@@ -49,8 +49,8 @@ class FakePublisher:
     def displace(self) -> None:
         raise AssertionError("displaced")
 
-    def rest(self, until_s: float) -> None:
-        pass
+    def rest(self, until_s: float) -> float:
+        return 0.0
 
 
 class Viewer:
@@ -314,13 +314,29 @@ def test_those_who_stay_are_few_groups_again_and_miss_nothing() -> None:
 def test_a_source_rests_while_messages_wait_for_each_other_and_not_else() -> None:
     async def test(rig: Rig) -> None:
         rests: list[float] = []
-        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=0.5, rest=rests.append)
+
+        def rest(until_s: float) -> float:
+            rests.append(until_s)
+            return 0.0
+
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=0.5, rest=rest)
         viewer = rig.join()
         rig.publish(preamble())
         assert rests == [], "a short flush"
         noted_sends(viewer, took_s=0.1)
         rig.publish(frames(1))
         assert rests == [pytest.approx(time.monotonic() + 0.5, abs=0.2)]
+
+    with_rig(test)
+
+
+def test_what_has_waited_at_its_source_does_not_wait_again() -> None:
+    async def test(rig: Rig) -> None:
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=60.0, rest=lambda until_s: 60.0)
+        sends = noted_sends(rig.join(), took_s=0.01)
+        for message in preamble():
+            rig.publish([message])
+        assert len(sends) == len(list(preamble()))
 
     with_rig(test)
 

@@ -64,8 +64,8 @@ class Source:
 
     def displace(self) -> None: ...
 
-    def rest(self, until_s: float) -> None:
-        pass
+    def rest(self, until_s: float) -> float:
+        return 0.0
 
 
 class SlowWriter(RecordingWriter):

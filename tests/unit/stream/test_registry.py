@@ -38,8 +38,8 @@ class FakePublisher:
     def displace(self) -> None:
         self.displaced += 1
 
-    def rest(self, until_s: float) -> None:
-        pass
+    def rest(self, until_s: float) -> float:
+        return 0.0
 
 
 @dataclass(eq=False)
