@@ -25,6 +25,7 @@ from headrace.pipeline.jobs.chunks import Chunk
 from headrace.pipeline.jobs.following import following
 from headrace.pipeline.jobs.ingest import Taken, take_in_lines, take_in_problems, take_in_tags
 from headrace.pipeline.jobs.lake import Lake
+from headrace.pipeline.jobs.parts import EventParts
 from headrace.pipeline.jobs.progress import Progress, SilentProgress
 from headrace.pipeline.jobs.report import Say, describe
 from headrace.pipeline.jobs.times import Range
@@ -96,7 +97,8 @@ def _build(spark: SparkSession, lake: Lake, progress: Progress, board: Board) ->
     lake.on_replaced = lambda table: progress.advance(files=1)
     try:
         # Nobody else wants the other core.
-        events, recordings = EventTables(spark, lake), RecordingTables(spark, lake, threads=2)
+        parts = EventParts(lake)
+        events, recordings = EventTables(spark, lake, parts), RecordingTables(spark, lake, parts, threads=2)
         with following(spark, progress), ThreadPoolExecutor(1) as beside:
             prepared = beside.submit(recordings.prepare)
             for lane, tables in (("events", events), ("recordings", recordings)):

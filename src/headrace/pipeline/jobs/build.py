@@ -23,7 +23,7 @@ from headrace.pipeline.jobs.lake import Lake
 from headrace.pipeline.jobs.many import build_events, build_recordings
 from headrace.pipeline.jobs.parts import EventParts, Parts
 from headrace.pipeline.jobs.plans import quick_session
-from headrace.pipeline.jobs.units import REFUSED, Selection, file_name
+from headrace.pipeline.jobs.units import Selection, file_name
 from headrace.pipeline.layout import Unit, file_of
 from headrace.pipeline.session import is_in_process
 
@@ -45,10 +45,10 @@ def build_all(spark: SparkSession, lake: Lake) -> int:
 class EventTables:
     """Builds what events tell, again and again."""
 
-    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, events: EventParts | None = None) -> None:
         self._spark = spark
         self._lake = lake
-        self._events = EventParts(lake)
+        self._events = events or EventParts(lake)
 
     def build(self) -> Built | None:
         """What the newest parts touch; None if there are no such parts."""
@@ -69,7 +69,7 @@ class EventTables:
         return Built(len(units), self._lake.newest_event_ms(parts))
 
     def _touched(self, parts: list[str]) -> set[Unit]:
-        return {unit for part in parts for unit in _units_in(self._events, part)}
+        return {unit for part in parts for unit in self._events.units(part)}
 
     @cached_property
     def _few(self) -> FewEvents:
@@ -83,11 +83,11 @@ class EventTables:
 class RecordingTables:
     """Builds what it takes recordings for, again and again. Only of events that are told: it asks who lived when."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, threads: int = 1) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, events: EventParts | None = None, *, threads: int = 1) -> None:
         self._spark = spark
         self._threads = threads
         self._lake = lake
-        self._events = EventParts(lake)
+        self._events = events or EventParts(lake)
         self._tags = Parts(lake, "tags", "path", "byte_offset")
         self._few: FewRecordings | None = None
         self._making_few = threading.Lock()
@@ -136,15 +136,15 @@ class RecordingTables:
 
     def _touched(self, parts: dict[str, list[str]]) -> set[Unit]:
         units: set[Unit] = set()
-        paths: set[tuple[str]] = set()
+        paths: set[str] = set()
         for part in parts["events"]:
-            units |= _units_in(self._events, part)
+            units |= self._events.units(part)
             # A file that a second stream claims is news of the first: see timeline.
-            paths |= self._events.distinct(part, ("path",), pc.field("type") == "recording_opened")
+            paths.update(self._events.opened(part)["path"].to_pylist())
         # New tags are news of the stream they were recorded of.
         for part in parts["tags"]:
-            paths |= self._tags.distinct(part, ("path",))
-        names = {file_name(path) for (path,) in paths}
+            paths.update(path for (path,) in self._tags.distinct(part, ("path",)))
+        names = {file_name(path) for path in paths}
         for row in self._events.opened().select(["node", "stream_id", "stream", "path"]).to_pylist():
             if file_name(row["path"]) in names:
                 units.add(Unit.of(row["node"], row["stream_id"], row["stream"]))
@@ -170,11 +170,6 @@ class RecordingTables:
             first, last = lives.get(unit, (row["started_at"], row["last_seen_at"]))
             lives[unit] = min(first, row["started_at"]), max(last, row["last_seen_at"])
         return lives
-
-
-def _units_in(events: EventParts, part: str) -> set[Unit]:
-    has_unit = pc.field("stream_id").is_valid() | pc.field("type").isin(REFUSED)
-    return {Unit.of(*row) for row in events.distinct(part, ("node", "stream_id", "stream"), has_unit)}
 
 
 def _unsettled(lake: Lake, units: set[Unit]) -> set[Unit]:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from headrace.pipeline.jobs.few import Around
 from headrace.pipeline.jobs.lake import Lake
-from headrace.pipeline.jobs.units import REFUSED
+from headrace.pipeline.jobs.parts import REFUSED
 from headrace.pipeline.layout import Unit, file_of
 from headrace.pipeline.tables import (
     audience,

@@ -6,6 +6,7 @@ seconds: a Spark job would take longer to plan than the rows to read.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,7 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.pipeline.jobs.lake import Lake
+from headrace.pipeline.layout import Unit
+from headrace.telemetry.events import FIELD_NAMES
 
+REFUSED = ("play_refused", "publish_refused")  # of no stream: they belong to the name that was asked for
 # A second of a stream is some ten events and a hundred tags. What an archive's batch holds is read through, not kept.
 MAX_PART_ROWS = 20_000
 MAX_KEPT_ROWS = 200_000  # 100 MB of events, whose columns are many and mostly null
@@ -36,6 +40,7 @@ class Parts:
         self._kept: OrderedDict[str, pa.Table] = OrderedDict()
         self._kept_rows = 0
         self._large: set[str] = set()
+        self._looking = threading.RLock()  # two threads may build tables of the same parts
 
     def count(self, keys: Keys, after: After | None = None) -> int:
         """How many rows have one of these keys, and with `after` are in parts that reach so far."""
@@ -98,12 +103,13 @@ class Parts:
 
     def _look(self) -> None:
         """Into the parts that are new. Those that were merged into others since are gone."""
-        parts = self._lake.parts(self._table)
-        for part in self._counts.keys() - set(parts):
-            self._forget(part)
-        for part in parts:
-            if part not in self._counts:
-                self._counts[part] = self._look_into(part)
+        with self._looking:
+            parts = self._lake.parts(self._table)
+            for part in self._counts.keys() - set(parts):
+                self._forget(part)
+            for part in parts:
+                if part not in self._counts:
+                    self._counts[part] = self._look_into(part)
 
     def _forget(self, part: str) -> None:
         del self._counts[part], self._last[part]
@@ -135,16 +141,17 @@ class Parts:
 
     def _small(self, part: str) -> pa.Table | None:
         """All rows of a part that is small, read once as long as it is kept."""
-        if part in self._kept:
-            self._kept.move_to_end(part)
-            return self._kept[part]
-        if part in self._large:
-            return None
-        dataset = self._lake.dataset(self._table, [part])
-        if dataset.count_rows() > MAX_PART_ROWS:
-            self._large.add(part)
-            return None
-        return self._keep(part, dataset.to_table())
+        with self._looking:
+            if part in self._kept:
+                self._kept.move_to_end(part)
+                return self._kept[part]
+            if part in self._large:
+                return None
+            dataset = self._lake.dataset(self._table, [part])
+            if dataset.count_rows() > MAX_PART_ROWS:
+                self._large.add(part)
+                return None
+            return self._keep(part, dataset.to_table())
 
     def _keep(self, part: str, rows: pa.Table) -> pa.Table:
         self._kept[part] = rows
@@ -161,19 +168,37 @@ class EventParts(Parts):
     def __init__(self, lake: Lake) -> None:
         super().__init__(lake, "events", "stream_id")
         self._opened: dict[str, list[pa.Table]] = {}
+        self._units: dict[str, set[Unit]] = {}
 
-    def opened(self) -> pa.Table:
-        """Every `recording_opened`: few, and which stream a file belongs to depends on all of them."""
+    def opened(self, part: str | None = None) -> pa.Table:
+        """Every `recording_opened`, or those of a part: few, and whose a file is depends on all of them."""
         self._look()
-        found = [rows for part in self._opened.values() for rows in part]
-        return pa.concat_tables([self._lake.arrow_schema("events").empty_table(), *found])
+        parts = self._opened.values() if part is None else [self._opened[part]]
+        found = [rows for some in parts for rows in some]
+        schema = self._lake.arrow_schema("events")
+        return pa.concat_tables([schema.empty_table(), *found], promote_options="default")
+
+    def units(self, part: str) -> set[Unit]:
+        """Whom the events of a part belong to."""
+        with self._looking:
+            if part not in self._units:
+                has_unit = pc.field("stream_id").is_valid() | pc.field("type").isin(REFUSED)
+                found = self.distinct(part, ("node", "stream_id", "stream"), has_unit)
+                self._units[part] = {Unit.of(*row) for row in found}
+            return self._units[part]
 
     def _look_into(self, part: str) -> Counter[str | None]:
-        columns = self._lake.arrow_schema("events").names
-        opened = self._scan(part, columns, pc.field("type") == "recording_opened")
+        # Only what such an event may have: with all columns a day's archive took a quarter of an hour to look through.
+        columns = [name for name in self._lake.arrow_schema("events").names if name not in _NOT_OPENED]
+        opened = self._scan(part, columns, pc.field("type") == _OPENED)
         self._opened[part] = [rows for rows in opened if rows.num_rows]
         return super()._look_into(part)
 
     def _forget(self, part: str) -> None:
         super()._forget(part)
         self._opened.pop(part, None)
+        self._units.pop(part, None)
+
+
+_OPENED = "recording_opened"
+_NOT_OPENED = {name for names in FIELD_NAMES.values() for name in names} - set(FIELD_NAMES[_OPENED])

@@ -9,10 +9,9 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipeline.jobs.parts import After, EventParts, Parts
+from headrace.pipeline.jobs.parts import REFUSED, After, EventParts, Parts
 from headrace.pipeline.layout import Unit, file_of
 
-REFUSED = ("play_refused", "publish_refused")  # of no stream: they belong to the name that was asked for
 # What the driver takes upon itself: half an hour of a few streams. Beyond it the executors do the work.
 MAX_FEW_EVENTS = 100_000
 MAX_FEW_TAGS = 200_000
