@@ -64,7 +64,8 @@ class EventTables:
         if units and selection.is_few() and is_in_process(self._spark):
             self._few.build(selection)
         elif units:
-            build_events(self._quick if selection.is_few() else self._spark, self._lake, units)
+            spark = self._quick if selection.is_few() else self._spark
+            build_events(spark, self._lake, units, self._events.all_keys())
         self._lake.mark_told(parts)
         return Built(len(units), self._lake.newest_event_ms(parts))
 
@@ -117,7 +118,7 @@ class RecordingTables:
             if self._few is not None:
                 self._few.forget(units)
             spark = self._quick if selection.is_few() else self._spark
-            build_recordings(spark, self._lake, units, self._around)
+            build_recordings(spark, self._lake, units, self._events.all_keys(), self._around)
         self._lake.mark_built(parts)
         return Built(len(units), self._lake.newest_event_ms(parts["events"]))
 

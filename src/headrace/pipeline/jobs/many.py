@@ -6,7 +6,7 @@ than to read the few that a table needs ten times. What is made of them and is s
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,12 +29,14 @@ from headrace.pipeline.tables import (
     timeline,
 )
 
+Known = Set[str | None]  # every stream that the lake has events of
 
-def build_events(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> None:
+
+def build_events(spark: SparkSession, lake: Lake, units: Collection[Unit], known: Known) -> None:
     """The tables of events."""
     files = [file_of(unit) for unit in units]
     with _Kept() as kept:
-        events = _events_of(spark, lake, units)
+        events = _events_of(spark, lake, units, known)
         own_sessions, states = kept(sessions.build_many(events)), kept(destination_states.build(events))
         windows = stream_windows.by_arrival(events)
         lake.replace_units("sessions", own_sessions, files)
@@ -45,17 +47,17 @@ def build_events(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> No
         lake.replace_units("audience", audience.build(own_sessions), files)
 
 
-def build_recordings(spark: SparkSession, lake: Lake, units: Collection[Unit], around: Around) -> None:
+def build_recordings(spark: SparkSession, lake: Lake, units: Collection[Unit], known: Known, around: Around) -> None:
     """The tables that it takes recordings for."""
     files = [file_of(unit) for unit in units]
     beside, around_beside = around(units)
-    events = _events_of(spark, lake, units)
+    events = _events_of(spark, lake, units, known)
     stream_tags = _tags_of(spark, lake, events, units)
     lake.replace_units("stream_windows", stream_windows.build(events, stream_tags), files)
     lake.replace_units("gops", gops.build(events, stream_tags), files)
     lake.replace_units("recordings", recordings.build(events, stream_tags), files)
     if around_beside != set(units):
-        events = _events_of(spark, lake, around_beside)
+        events = _events_of(spark, lake, around_beside, known)
         stream_tags = _tags_of(spark, lake, events, around_beside)
     ids = sorted(unit.stream_id or "" for unit in beside)
     audit = relay_audit.build(events, stream_tags if lake.parts("tags") else None).where(F.col("stream_id").isin(ids))
@@ -80,11 +82,13 @@ class _Kept:
             rows.unpersist()
 
 
-def _events_of(spark: SparkSession, lake: Lake, units: Collection[Unit]) -> DataFrame:
-    ids = sorted({unit.stream_id for unit in units if unit.stream_id is not None})
+def _events_of(spark: SparkSession, lake: Lake, units: Collection[Unit], known: Known) -> DataFrame:
+    ids = {unit.stream_id for unit in units if unit.stream_id is not None}
     names = sorted({unit.stream for unit in units if unit.stream is not None})
     is_refused = F.col("stream_id").isNull() & F.col("type").isin(*REFUSED) & F.col("stream").isin(names)
-    return lake.read(spark, "events").where(F.col("stream_id").isin(ids) | is_refused)
+    # A day has a thousand streams: to look for each row's among them is a large part of what it costs to read it.
+    is_own = F.col("stream_id").isNotNull() if ids >= known - {None} else F.col("stream_id").isin(sorted(ids))
+    return lake.read(spark, "events").where(is_own | is_refused)
 
 
 def _tags_of(spark: SparkSession, lake: Lake, own: DataFrame, units: Collection[Unit]) -> DataFrame:
