@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.commands import Parser, exit_status, require_packages
+from headrace.pipeline.commands import Parser, exit_status, lake_place, require_packages, spark_setting
 from headrace.pipeline.jobs.retention import DEFAULT_BRONZE, DEFAULT_TIERS, Retention, parse_span_ms, parse_tiers
 
 _Value = TypeVar("_Value")
@@ -207,7 +207,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         )
         job.add_argument(
             "--lake",
-            type=_place,
+            type=lake_place,
             metavar="PLACE",
             help="where the tables are: a directory, hdfs://… or s3a://… (default lake in the data directory)",
         )
@@ -223,7 +223,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         where.add_argument("--master", default="local[*]", help="where Spark runs (default local[*])")
         where.add_argument("--remote", metavar="sc://HOST:PORT", help="a Spark Connect server instead")
         job.add_argument(
-            "--conf", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="of Spark, repeatable"
+            "--conf", type=spark_setting, action="append", default=[], metavar="KEY=VALUE", help="of Spark, repeatable"
         )
     _add_simulate(jobs)
     return parser
@@ -298,10 +298,6 @@ def _time(text: str) -> datetime:
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
 
 
-def _place(text: str) -> Path | str:
-    return text if "://" in text else Path(text)  # a path would lose one of the slashes
-
-
 def _every_s(text: str) -> float | None:
     return None if text == "off" else _told(partial(parse_span_ms, "compact-every"))(text) / 1000
 
@@ -316,10 +312,3 @@ def _told(parse: Callable[[str], _Value]) -> Callable[[str], _Value]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return parsed
-
-
-def _setting(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.startswith("spark."):
-        raise argparse.ArgumentTypeError(f"found {key!r}, expected spark.NAME=VALUE")  # a value may be a secret
-    return key, value

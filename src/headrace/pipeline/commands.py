@@ -10,6 +10,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from headrace.errors import ConfigError, HeadraceError
@@ -52,6 +53,18 @@ def require_packages(what: str, names: Sequence[str]) -> None:
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         raise PipelineError("PACKAGES_MISSING", what=what, packages=", ".join(missing))
+
+
+def lake_place(text: str) -> Path | str:
+    """A directory, or an address elsewhere."""
+    return text if "://" in text else Path(text)  # a path would lose one of the slashes
+
+
+def spark_setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise argparse.ArgumentTypeError(f"found {key!r}, expected spark.NAME=VALUE")  # a value may be a secret
+    return key, value
 
 
 def _complain(program: str, error: HeadraceError, status: int) -> int:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 LAYOUT_VERSION = 1  # raised when what lies where changes its meaning
 LAYERS = ("bronze", "silver", "gold")
 VERSION_FILE = "_lake.json"  # the version, and the columns of every table
+SCHEMA_FILE = "schema.parquet"  # of every table: no rows, so that it can be read before it has some
 SETTLED = "settled-"  # what a file begins with that holds the rows of many streams, none of which changes any more
 
 

@@ -6,16 +6,19 @@ Owns the settings, and that executors get the package. What a job does with the 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from headrace.pipeline.archive import PACKAGE, pack_for_this_process
 from headrace.pipeline.class_archive import ClassArchive
@@ -26,11 +29,15 @@ from headrace.pipeline.masters import is_kubernetes, is_local, is_on_this_machin
 from headrace.pipeline.reasons import reason_of
 from headrace.pipeline.sources.flv.source import register
 
+if TYPE_CHECKING:
+    from headrace.pipeline.stores.store import Store
+
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 _LOOPBACK = "127.0.0.1"
 # What is left when Spark gives up: on Kubernetes after so many executors that it need not be the machines.
 _NO_EXECUTOR_LASTS = "Spark context stopped while waiting for backend"
+_MISSING_CLASS = re.compile(r"ClassNotFoundException: Class (org\.apache\.hadoop\.fs\.s3a\.\w+) not found")
 _WRITING_S = 300.0  # against hanging: it takes ten on two cores
 _written: ClassArchive | None = None  # by this process's JVM, when it ends
 # One machine has the server to run too: a small heap, no threads that only collect garbage, and few partitions.
@@ -144,6 +151,22 @@ def tell_hadoop(spark: SparkSession, conf: Mapping[str, str]) -> None:
     for key, value in conf.items():
         if not given.contains(f"spark.hadoop.{key}"):
             hadoop.set(key, value)
+
+
+def reach_lake(spark: SparkSession, store: Store, file: str, schema: StructType) -> None:
+    """Tell Spark how to reach a lake, and see by one of its files that it does. Raises PipelineError."""
+    if store.is_on_this_machine:
+        return
+    tell_hadoop(spark, store.hadoop_conf)
+    try:
+        with silenced(spark):
+            spark.read.schema(schema).parquet(store.spark_path(file)).isEmpty()
+    except Exception as error:
+        missing = _MISSING_CLASS.search(str(error))
+        if missing is not None:
+            packages = f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"
+            raise PipelineError("LAKE_JARS", path=store.address, found=missing[1], packages=packages) from error
+        raise PipelineError("LAKE_NOT_REACHED", path=store.address, who="Spark", reason=reason_of(error)) from error
 
 
 def hadoop_version() -> str:

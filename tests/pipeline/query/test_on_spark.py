@@ -15,8 +15,12 @@ from headrace.pipeline.jobs.lake import open_lake
 from headrace.pipeline.query import on_duckdb, on_spark
 from headrace.pipeline.query.lake import find_tables
 from headrace.pipeline.query.values import as_json
+from headrace.pipeline.session import reach_lake
+from headrace.pipeline.stores.places import store_at
+from headrace.pipeline.tables.catalog import TABLES
 from tests.pipeline.query.night import SHOW, write_rows
 from tests.pipeline.query.test_on_duckdb import digest
+from tests.pipeline.stores.places import place_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -34,7 +38,7 @@ PLAIN = [
 
 
 def ask(spark: SparkSession, lake: Path, sql: str) -> list[str]:
-    with on_spark.run_in(spark, find_tables(lake, made_by=""), sql) as result:
+    with on_spark.run_in(spark, store_at(lake), find_tables(lake, made_by=""), sql) as result:
         return [as_json(dict(zip(result.columns, row, strict=True))) for row in result.rows]
 
 
@@ -54,6 +58,19 @@ def test_both_engines_give_the_same_answers(spark: SparkSession, night: Path, mo
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_tables_elsewhere_are_read_where_they_lie(
+    spark: SparkSession, night: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place = place_of("hdfs", request, tmp_path)
+    place.upload(night)
+    store, tables = place.store(), find_tables(night, made_by="")
+    reach_lake(spark, store, "gold/audience/schema.parquet", TABLES["audience"].schema)
+    for sql in PLAIN:
+        with on_spark.run_in(spark, store, tables, sql) as result:
+            answer = [as_json(dict(zip(result.columns, row, strict=True))) for row in result.rows]
+        assert answer == ask_duckdb(night, sql), sql
 
 
 def test_a_mistake_is_told_in_the_same_words(spark: SparkSession, night: Path) -> None:

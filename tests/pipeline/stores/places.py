@@ -51,6 +51,14 @@ class Place:
         found: list[dict[str, Any]] = ds.dataset(place, format="parquet", filesystem=filesystem).to_table().to_pylist()
         return found
 
+    def upload(self, root: Path) -> None:
+        """A lake of a disk, as it is."""
+        filesystem, place = self.filesystem()
+        for path in root.rglob("*"):
+            if path.is_file():
+                with filesystem.open_output_stream(f"{place.rstrip('/')}/{path.relative_to(root).as_posix()}") as file:
+                    file.write(path.read_bytes())
+
     def filesystem(self) -> tuple[pafs.FileSystem, str]:
         if self.kind == "local":
             return pafs.LocalFileSystem(), self.address

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headrace.pipeline.errors import PipelineError
-from headrace.pipeline.stores import lease, objects
+from headrace.pipeline.stores import hdfs, lease, local, objects
 from headrace.pipeline.stores.store import Note, Store
 from tests.helpers.waiting import eventually
 from tests.pipeline.stores.places import EVERYWHERE, HDFS, REMOTE, Fuse, Killed, Place, kill_at, place_of
@@ -115,6 +117,41 @@ def test_a_note_is_read_whole_while_it_is_replaced(place: Place) -> None:
         read.append(store.read_note("_note.json"))
     thread.join(60)
     assert all(note in notes for note in read)
+
+
+def test_a_file_s_bytes_come_in_chunks(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_chunks(monkeypatch)
+    store = prepared(place)
+    store.put_file(numbers(*range(1000)), f"{TABLE}/x.parquet")
+    chunks = [*store.chunks(f"{TABLE}/x.parquet")]
+    assert len(chunks) > 2
+    assert pq.read_table(pa.BufferReader(b"".join(chunks)))["n"].to_pylist() == [*range(1000)]
+    with pytest.raises(FileNotFoundError):
+        next(iter(store.chunks(f"{TABLE}/y.parquet")))
+
+
+@pytest.mark.parametrize("others", [1, 5000], ids=["shorter", "longer"])
+def test_a_file_that_is_replaced_under_its_reader_is_the_old_one_or_an_error(
+    place: Place, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shorten_chunks(monkeypatch)
+    store = prepared(place)
+    store.put_file(numbers(*range(1000)), f"{TABLE}/x.parquet")
+    reader = iter(store.chunks(f"{TABLE}/x.parquet"))
+    read = [next(reader)]
+    place.store().put_file(numbers(*range(others)), f"{TABLE}/x.parquet")
+    if place.kind == "s3":
+        with pytest.raises(OSError, match="replaced while it was read") as caught:
+            read += reader
+        assert caught.value.errno == errno.ESTALE
+        return
+    read += reader
+    assert pq.read_table(pa.BufferReader(b"".join(read))).num_rows == 1000
+
+
+def shorten_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in (local, hdfs, objects):
+        monkeypatch.setattr(kind, "CHUNK_BYTES", 1000)
 
 
 def test_what_is_temporary_is_gone_afterwards(place: Place) -> None:

@@ -13,7 +13,6 @@ store's business.
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,9 +30,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.jobs.sharing import Sharing
-from headrace.pipeline.layout import LAYOUT_VERSION, SETTLED, VERSION_FILE, Unit, file_of
-from headrace.pipeline.reasons import reason_of
-from headrace.pipeline.session import hadoop_version, silenced, tell_hadoop
+from headrace.pipeline.layout import LAYOUT_VERSION, SCHEMA_FILE, SETTLED, VERSION_FILE, Unit, file_of
+from headrace.pipeline.session import reach_lake
 from headrace.pipeline.stores.places import store_at
 from headrace.pipeline.stores.store import ROWS_FILE, Entry, Store
 from headrace.pipeline.tables.catalog import BRONZE, DERIVED, TABLES
@@ -41,9 +39,7 @@ from headrace.telemetry.events import SCHEMA_VERSION
 
 _TOLD_FILE, _BUILT_FILE, _SETTLED_FILE = "_told.json", "_built.json", "_settled.json"
 _CHECKPOINTS = "_checkpoints"
-_SCHEMA_FILE = "schema.parquet"
 _REQUESTS = 8  # at once, where each is one over a network
-_MISSING_CLASS = re.compile(r"ClassNotFoundException: Class (org\.apache\.hadoop\.fs\.s3a\.\w+) not found")
 
 
 def table_directory(table: str) -> str:
@@ -116,26 +112,14 @@ class Lake:
 
     def connect_spark(self, spark: SparkSession) -> None:
         """Tell Spark how to reach the lake, and see that it does. Raises PipelineError."""
-        if self.store.is_on_this_machine:
-            return
-        tell_hadoop(spark, self.store.hadoop_conf)
-        schema_file = self.store.spark_path(f"{table_directory('problems')}/{_SCHEMA_FILE}")
-        try:
-            with silenced(spark):
-                spark.read.schema(TABLES["problems"].schema).parquet(schema_file).isEmpty()
-        except Exception as error:
-            missing = _MISSING_CLASS.search(str(error))
-            if missing is not None:
-                packages = f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"
-                raise PipelineError("LAKE_JARS", path=self.address, found=missing[1], packages=packages) from error
-            raise PipelineError("LAKE_NOT_REACHED", path=self.address, who="Spark", reason=reason_of(error)) from error
+        reach_lake(spark, self.store, f"{table_directory('problems')}/{SCHEMA_FILE}", TABLES["problems"].schema)
 
     def read(self, spark: SparkSession, table: str, parts: Iterable[str] | None = None) -> DataFrame:
         """A table, or some parts of it. Columns that older files lack are null."""
         directory = table_directory(table)
         names = [directory] if parts is None else [f"{directory}/{part}" for part in parts]
         reader = spark.read.schema(TABLES[table].schema).option("recursiveFileLookup", "true")
-        return reader.parquet(*map(self.store.spark_path, names or [f"{directory}/{_SCHEMA_FILE}"]))
+        return reader.parquet(*map(self.store.spark_path, names or [f"{directory}/{SCHEMA_FILE}"]))
 
     def arrow_schema(self, table: str) -> pa.Schema:
         return to_arrow_schema(TABLES[table].schema, timezone="UTC")
@@ -388,7 +372,7 @@ class Lake:
         self._write_json(VERSION_FILE, {"layout": LAYOUT_VERSION, "events": SCHEMA_VERSION, "tables": shapes})
 
     def _make_table(self, name: str, is_as_before: bool) -> None:
-        schema_file = f"{table_directory(name)}/{_SCHEMA_FILE}"
+        schema_file = f"{table_directory(name)}/{SCHEMA_FILE}"
         self.store.make_directory(table_directory(name))
         if not is_as_before or self.store.entry(schema_file) is None:
             self.store.put_file(self.arrow_schema(name).empty_table(), schema_file)

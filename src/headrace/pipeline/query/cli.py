@@ -14,13 +14,22 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from headrace.errors import ConfigError
-from headrace.pipeline.commands import Parser, exit_status, require_packages, write_no_more
+from headrace.pipeline.commands import (
+    Parser,
+    exit_status,
+    lake_place,
+    require_packages,
+    spark_setting,
+    write_no_more,
+)
 from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.fetched import fetched
 from headrace.pipeline.query.formats import write_csv, write_json
-from headrace.pipeline.query.lake import Table, find_tables
+from headrace.pipeline.query.lake import Table, find_tables, is_named
 from headrace.pipeline.query.result import Result
 from headrace.pipeline.query.types import spark_type
 
+_INSTEAD = ": --master reads the tables where they lie"
 _FORMATS = ("table", "csv", "json")
 _EPILOG = """\
 without SQL    lists the tables with their columns
@@ -37,13 +46,26 @@ def main(argv: Sequence[str], program: str) -> int:
 
 def _answer(options: argparse.Namespace) -> None:
     sql = _sql(options)
-    needed = ("duckdb",) if options.master is None else ("pyspark", "pyarrow")
+    place: Path | str = options.lake or options.data_dir / "lake"
+    needed = ["duckdb"] if options.master is None else ["pyspark"]
+    if options.master is not None or isinstance(place, str):
+        needed.append("pyarrow")
     require_packages("a query", (*needed, "rich"))
-    data_dir = shlex.quote(str(options.data_dir))
-    made_by = f"headrace pipeline batch --data-dir {data_dir}"
-    if options.lake is not None:
+    # Spark reads the tables where they lie.
+    is_copied = sql is not None and options.master is None
+    with fetched(place, lambda table: is_copied and is_named(table, sql or ""), instead=_INSTEAD) as root:
+        tables = find_tables(root, made_by=_made_by(options))
+        _write_answer(options, place, tables, sql)
+
+
+def _made_by(options: argparse.Namespace) -> str:
+    made_by = f"headrace pipeline batch --data-dir {shlex.quote(str(options.data_dir))}"
+    if isinstance(options.lake, Path):  # an address may hold keys
         made_by += f" --lake {shlex.quote(str(options.lake))}"
-    tables = find_tables(options.lake or options.data_dir / "lake", made_by=made_by)
+    return made_by
+
+
+def _write_answer(options: argparse.Namespace, place: Path | str, tables: dict[str, Table], sql: str | None) -> None:
     format_name = options.format or ("table" if sys.stdout.isatty() else "csv")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # JSON is, and the rest had better be
@@ -51,7 +73,7 @@ def _answer(options: argparse.Namespace) -> None:
         if sql is None:
             _write_listing(tables, format_name)
         else:
-            with _run(tables, sql, options.master) as result:
+            with _run(place, tables, sql, options) as result:
                 _write(result, format_name)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -61,14 +83,17 @@ def _answer(options: argparse.Namespace) -> None:
         raise PipelineError("OUTPUT_NOT_WRITABLE", path="the answer", reason=error.strerror) from None
 
 
-def _run(tables: dict[str, Table], sql: str, master: str | None) -> AbstractContextManager[Result]:
-    if master is None:
+def _run(
+    place: Path | str, tables: dict[str, Table], sql: str, options: argparse.Namespace
+) -> AbstractContextManager[Result]:
+    if options.master is None:
         from headrace.pipeline.query import on_duckdb
 
         return on_duckdb.run(tables, sql)
     from headrace.pipeline.query import on_spark
+    from headrace.pipeline.stores.places import store_at
 
-    return on_spark.run(tables, sql, master)
+    return on_spark.run(store_at(place), tables, sql, options.master, dict(options.conf))
 
 
 def _write(result: Result, format_name: str) -> None:
@@ -127,6 +152,19 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument("--file", type=Path, metavar="FILE", help="take the SQL from a file")
     parser.add_argument("--format", choices=_FORMATS, help="how rows are written")
     parser.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR", help="(default data)")
-    parser.add_argument("--lake", type=Path, metavar="DIR", help="(default lake in the data directory)")
+    parser.add_argument(
+        "--lake",
+        type=lake_place,
+        metavar="PLACE",
+        help="a directory, hdfs://… or s3a://… (default lake in the data directory)",
+    )
     parser.add_argument("--master", metavar="URL", help="run on Spark there, such as local[*], and not on DuckDB")
+    parser.add_argument(
+        "--conf",
+        type=spark_setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of Spark, repeatable; with --master",
+    )
     return parser

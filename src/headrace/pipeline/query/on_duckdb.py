@@ -49,7 +49,10 @@ def run(tables: Mapping[str, Table], sql: str) -> Iterator[Result]:
         with pinned(own) as paths:
             _restrict(connection, [path for some in paths.values() for path in some])
             for table in own:
-                _make_view(connection, table, paths[table.name])
+                if paths[table.name]:
+                    _make_view(connection, table, paths[table.name])
+                else:  # of a lake elsewhere, one that the query only lists (SHOW TABLES)
+                    _make_empty_view(connection, table)
             with _Attended(connection, sql, own) as attended:
                 cursor = attended(lambda: connection.execute(sql))
                 yield Result(distinct(column[0] for column in cursor.description or ()), _rows(cursor, attended))
@@ -79,6 +82,13 @@ def _make_view(connection: duckdb.DuckDBPyConnection, table: Table, paths: list[
         f"create view {identifier(table.name)} as "  # noqa: S608 names and paths are quoted
         f"select * from read_parquet([{files}], schema = map {{{columns}}}, hive_partitioning = false)"
     )
+
+
+def _make_empty_view(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
+    columns = ", ".join(
+        f"cast(null as {duckdb_type(kind)}) as {identifier(name)}" for name, kind in table.columns.items()
+    )
+    connection.execute(f"create view {identifier(table.name)} as select {columns} limit 0")
 
 
 class _Attended:

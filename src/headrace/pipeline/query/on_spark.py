@@ -7,12 +7,11 @@ if the files have changed indeed. So that no row is out by then, the answer is f
 from __future__ import annotations
 
 import logging
-import os
 import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -25,10 +24,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
 from headrace.pipeline.errors import PipelineError
+from headrace.pipeline.layout import SCHEMA_FILE
 from headrace.pipeline.query import complaints
-from headrace.pipeline.query.lake import Table, parquet_files, patiently
+from headrace.pipeline.query.lake import Table, is_named, patiently, stored_files
 from headrace.pipeline.query.result import Result, distinct
-from headrace.pipeline.session import make_session
+from headrace.pipeline.session import make_session, reach_lake
+from headrace.pipeline.stores.store import Entry, Store
 
 TRIES = 10  # a live stream's files are replaced every two seconds or so, and a small query on a warm JVM takes half
 _SMALL_BYTES = 64 << 20  # to read them takes seconds, and to start Spark as many
@@ -36,20 +37,23 @@ _CALLS_INTO_JAVA = ("reflect", "java_method", "try_reflect")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 
-Stamps = dict[str, tuple[int, int, int]]
+Stamps = dict[str, tuple[int, ...]]
 
 
 @contextmanager
-def run(tables: Mapping[str, Table], sql: str, master: str) -> Iterator[Result]:
+def run(store: Store, tables: Mapping[str, Table], sql: str, master: str, conf: Mapping[str, str]) -> Iterator[Result]:
     """The answer, as long as the block lasts. Raises PipelineError where there is none."""
     # Else every mistake in a query is told twice, once with the JVM's whole stack, and so is a Ctrl-C.
     logging.disable(logging.CRITICAL)
-    spark = make_session("headrace query", master=master, is_short=_are_small(_named(tables, sql)))
+    is_short = _are_small(store, _named(tables, sql))
+    spark = make_session("headrace query", master=master, conf=conf, is_short=is_short)
     # Spark's own handler asks the JVM to cancel its jobs, over the connection that waits for their end.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     is_interrupted = False
     try:
-        with run_in(spark, tables, sql) as result:
+        for table in list(tables.values())[:1]:
+            reach_lake(spark, store, f"{table.layer}/{table.name}/{SCHEMA_FILE}", _schema(table))
+        with run_in(spark, store, tables, sql) as result:
             yield result
     except KeyboardInterrupt:
         is_interrupted = True
@@ -61,24 +65,24 @@ def run(tables: Mapping[str, Table], sql: str, master: str) -> Iterator[Result]:
 
 
 def _named(tables: Mapping[str, Table], sql: str) -> list[Table]:
-    """Those that a query names. A word may be that of a column too: one too many costs a look into its directory."""
-    return [table for table in tables.values() if re.search(rf"\b{re.escape(table.name)}\b", sql, re.IGNORECASE)]
+    return [table for table in tables.values() if is_named(table.name, sql)]
 
 
-def _are_small(own: list[Table]) -> bool:
-    size_bytes = 0
-    for table in own:
-        for path in parquet_files(table.directory):
-            with suppress(FileNotFoundError):  # replaced by a job this moment
-                size_bytes += os.stat(path).st_size
-            if size_bytes > _SMALL_BYTES:
-                return False
-    return True
+def _are_small(store: Store, own: list[Table]) -> bool:
+    return sum(file.size_bytes for file in _files(store, own, time.sleep).values()) <= _SMALL_BYTES
+
+
+def _directory(table: Table) -> str:
+    return f"{table.layer}/{table.name}"
 
 
 @contextmanager
 def run_in(
-    spark: SparkSession, tables: Mapping[str, Table], sql: str, pause: Callable[[float], None] = time.sleep
+    spark: SparkSession,
+    store: Store,
+    tables: Mapping[str, Table],
+    sql: str,
+    pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[Result]:
     """The same in a session that is there already; settings, views and functions of its own stay as they are."""
     session = spark.newSession()
@@ -87,33 +91,34 @@ def run_in(
     own = _named(tables, sql)
     with _translated(tables, own, sql):
         _require_query(session, sql)
-        kept = _kept(session, own, sql, pause)
+        kept = _kept(session, store, own, sql, pause)
         try:
             yield _result(kept)
         finally:
             kept.unpersist()
 
 
-def _kept(session: SparkSession, own: list[Table], sql: str, pause: Callable[[float], None]) -> DataFrame:
+def _kept(session: SparkSession, store: Store, own: list[Table], sql: str, pause: Callable[[float], None]) -> DataFrame:
     for attempt in range(1, TRIES + 1):
-        before = _stamps(own, pause)
+        before = _stamps(store, own, pause)
         for table in own:
-            schema = StructType.fromJson({"type": "struct", "fields": _fields(table)})
-            reader = session.read.schema(schema).option("recursiveFileLookup", "true")
-            reader.parquet(str(table.directory)).createOrReplaceTempView(f"`{table.name}`")
+            reader = session.read.schema(_schema(table)).option("recursiveFileLookup", "true")
+            reader.parquet(store.spark_path(_directory(table))).createOrReplaceTempView(f"`{table.name}`")
         answer = session.sql(sql).persist(StorageLevel.DISK_ONLY)
         try:
             answer.count()
             return answer
         except (PySparkException, Py4JJavaError):
             answer.unpersist()
-            if attempt == TRIES or _stamps(own, pause) == before:
+            if attempt == TRIES or _stamps(store, own, pause) == before:
                 raise
     raise AssertionError("unreachable")
 
 
-def _fields(table: Table) -> list[dict[str, Any]]:
-    return [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in table.columns.items()]
+def _schema(table: Table) -> StructType:
+    columns = table.columns.items()
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns]
+    return StructType.fromJson({"type": "struct", "fields": fields})
 
 
 def _result(answer: DataFrame) -> Result:
@@ -142,20 +147,18 @@ def _without_rows(value: Any) -> Any:
     return value
 
 
-def _stamps(own: list[Table], pause: Callable[[float], None]) -> Stamps:
+def _stamps(store: Store, own: list[Table], pause: Callable[[float], None]) -> Stamps:
     """What tells a file from the one that took its name."""
+    return {name: file.version for name, file in _files(store, own, pause).items()}
 
-    def stamps_of(table: Table) -> Stamps:
-        found = {}
-        for file in parquet_files(table.directory):
-            stat = os.stat(file)
-            found[file] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-        return found
 
-    stamps: Stamps = {}
+def _files(store: Store, own: list[Table], pause: Callable[[float], None]) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
     for table in own:
-        stamps |= patiently(table.directory, partial(stamps_of, table), pause)
-    return stamps
+        directory = _directory(table)
+        files = patiently(store.address, partial(stored_files, store, directory), pause)
+        found |= {f"{directory}/{file.name}": file for file in files}
+    return found
 
 
 def _forget_functions(session: SparkSession) -> None:

@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.commands import Parser, exit_status, require_packages
+from headrace.pipeline.commands import Parser, exit_status, lake_place, require_packages
 from headrace.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -36,10 +36,17 @@ def main(argv: Sequence[str], program: str) -> int:
 def _run(options: argparse.Namespace) -> None:
     kind = options.format or _format_of(options.output)
     require_packages(f"a report as {kind}", _NEEDED[kind])
-    from headrace.pipeline.report.choosing import Catalogue, as_day
-    from headrace.pipeline.report.tables import LakeTables
+    from headrace.pipeline.fetched import fetched
+    from headrace.pipeline.report.tables import LAYERS, LakeTables
 
-    lake = LakeTables((options.lake or (options.data_dir or Path("data")) / "lake").absolute())
+    place = options.lake or (options.data_dir or Path("data")) / "lake"
+    with fetched(place, LAYERS.__contains__) as root:
+        _answer(options, kind, LakeTables(root.absolute()))
+
+
+def _answer(options: argparse.Namespace, kind: str, lake: LakeTables) -> None:
+    from headrace.pipeline.report.choosing import Catalogue, as_day
+
     catalogue = Catalogue(lake)
     day = None if options.what is None else as_day(options.what)
     if options.list:
@@ -200,6 +207,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
         help="default: as --output ends, else text; html is a file",
     )
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="the server's (default data)")
-    parser.add_argument("--lake", type=Path, metavar="DIR", help="the tables (default lake in the data directory)")
+    parser.add_argument(
+        "--lake",
+        type=lake_place,
+        metavar="PLACE",
+        help="the tables: a directory, hdfs://… or s3a://… (default lake in the data directory)",
+    )
     parser.add_argument("--output", metavar="FILE_OR_DIR", help="where it goes; - is standard output")
     return parser

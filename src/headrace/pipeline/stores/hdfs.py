@@ -9,6 +9,7 @@ there: a reader then fails, and sees no wrong rows.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import socket
@@ -22,7 +23,7 @@ import pyarrow as pa
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.filesystems import connect
 from headrace.pipeline.stores.remote import RemoteStore
-from headrace.pipeline.stores.store import TEMPORARY, Entry, Note
+from headrace.pipeline.stores.store import CHUNK_BYTES, TEMPORARY, Entry, Note
 
 _SWAP_FILE, _ASIDE = "_swap.json", "_aside"
 _REACH_DEADLINE_S = 10.0
@@ -53,6 +54,20 @@ class HdfsStore(RemoteStore):
     def _read_bytes(self, name: str) -> bytes:
         with _told():
             return super()._read_bytes(name)
+
+    def chunks(self, file: str) -> Iterator[bytes]:
+        seen = self.entry(file)
+        try:
+            with _told(), self._filesystem.open_input_stream(self._path(file)) as opened:
+                while chunk := opened.read(CHUNK_BYTES):
+                    yield chunk
+        except FileNotFoundError:
+            raise
+        except OSError:
+            # What is open stays what it was, but data nodes throw the blocks of a file that was replaced away.
+            if self.entry(file) == seen:
+                raise
+            raise OSError(errno.ESTALE, "replaced while it was read", file) from None
 
     def entries(self, directory: str, *, is_recursive: bool = False) -> list[Entry]:
         path = self._path(directory)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.stores.exchange import aside_directory, exchange, mend
-from headrace.pipeline.stores.store import TEMPORARY, Entry, Note, Store, parse_note
+from headrace.pipeline.stores.store import CHUNK_BYTES, TEMPORARY, Entry, Note, Store, parse_note
 
 _LOCK_FILE = "_lock"
 _SPARK_MARKS = ("_SUCCESS", "._SUCCESS.crc")
@@ -108,6 +108,11 @@ class LocalStore(Store):
 
     def metadata(self, file: str) -> pq.FileMetaData:
         return pq.read_metadata(self._root / file)
+
+    def chunks(self, file: str) -> Iterator[bytes]:
+        with (self._root / file).open("rb") as opened:  # what is open stays what it was
+            while chunk := opened.read(CHUNK_BYTES):
+                yield chunk
 
     def read_note(self, name: str) -> Note | None:
         try:

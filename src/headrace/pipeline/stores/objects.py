@@ -11,9 +11,10 @@ Nothing here can take many files away and put others in their place at once, so 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from uuid import uuid4
@@ -24,12 +25,11 @@ import pyarrow.fs as pafs
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.filesystems import connect
 from headrace.pipeline.stores.remote import RemoteStore
-from headrace.pipeline.stores.store import ROWS_FILE, TEMPORARY, Entry, Note
+from headrace.pipeline.stores.store import CHUNK_BYTES, ROWS_FILE, TEMPORARY, Entry, Note
 
 _INTENTS = "_intents"
 # The store itself copies up to 5 GB at once. What is longer goes through this machine.
 _MAX_COPY_BYTES = 5_000_000_000
-_CHUNK_BYTES = 1 << 24
 
 
 class ObjectStore(RemoteStore):
@@ -77,6 +77,24 @@ class ObjectStore(RemoteStore):
         if info.type == pafs.FileType.NotFound:
             return None
         return _entry(info, self._path(name).rpartition("/")[0])
+
+    def chunks(self, file: str) -> Iterator[bytes]:
+        # Each read is a request of its own, for bytes of whatever object has the name by then; where that is shorter,
+        # pyarrow fills up what it lacks with bytes of nobody.
+        with self._filesystem.open_input_stream(self._path(file)) as opened:
+            seen = opened.metadata()
+            try:
+                while chunk := opened.read(CHUNK_BYTES):
+                    yield chunk
+            except OSError:
+                self._require_unchanged(file, seen)
+                raise
+        self._require_unchanged(file, seen)
+
+    def _require_unchanged(self, file: str, seen: Mapping[str, bytes]) -> None:
+        with self._filesystem.open_input_stream(self._path(file)) as opened:
+            if opened.metadata() != seen:  # its ETag among others
+                raise OSError(errno.ESTALE, "replaced while it was read", file)
 
     # Writing ------------------------------------------------------------------------------------------------------
 
@@ -149,7 +167,7 @@ class ObjectStore(RemoteStore):
             self._filesystem.open_input_stream(self._path(source)) as old,
             self._filesystem.open_output_stream(self._path(place)) as new,
         ):
-            while chunk := old.read(_CHUNK_BYTES):
+            while chunk := old.read(CHUNK_BYTES):
                 new.write(chunk)
 
     def move_unchanged(self, written: str, file: str, seen: Entry) -> bool:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 TEMPORARY = "_tmp"
 ROWS_FILE = "few.parquet"  # of a part that was written by us, not by Spark
+CHUNK_BYTES = 1 << 22  # of a file on its way: sixteen at a time shall not need much memory
 
 Note = dict[str, Any]  # what is kept as a small file of JSON
 
@@ -104,6 +105,11 @@ class Store(ABC):
     @abstractmethod
     def metadata(self, file: str) -> pq.FileMetaData:
         """Raises FileNotFoundError."""
+
+    @abstractmethod
+    def chunks(self, file: str) -> Iterator[bytes]:
+        """A file's bytes, all of one state of it. Raises FileNotFoundError, or OSError with ESTALE once it turns out
+        to have been replaced meanwhile, and what came before is of no use."""
 
     @abstractmethod
     def read_note(self, name: str) -> Note | None:
