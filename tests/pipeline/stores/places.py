@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -54,10 +55,13 @@ class Place:
     def upload(self, root: Path) -> None:
         """A lake of a disk, as it is."""
         filesystem, place = self.filesystem()
-        for path in root.rglob("*"):
-            if path.is_file():
-                with filesystem.open_output_stream(f"{place.rstrip('/')}/{path.relative_to(root).as_posix()}") as file:
-                    file.write(path.read_bytes())
+
+        def put(path: Path) -> None:
+            with filesystem.open_output_stream(f"{place}/{path.relative_to(root).as_posix()}") as file:
+                file.write(path.read_bytes())
+
+        with ThreadPoolExecutor(16) as threads:  # a file of HDFS takes a moment
+            list(threads.map(put, [path for path in root.rglob("*") if path.is_file()]))
 
     def filesystem(self) -> tuple[pafs.FileSystem, str]:
         if self.kind == "local":
