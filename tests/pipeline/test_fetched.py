@@ -310,6 +310,10 @@ def test_a_store_that_does_not_answer_is_told(capsys: pytest.CaptureFixture[str]
     assert SECRET not in err
 
 
+def test_a_name_node_that_does_not_answer_is_told_soon(capsys: pytest.CaptureFixture[str]) -> None:
+    everybody_says_the_same(capsys, f"hdfs://127.0.0.1:{free_port()}/lake", "Connection refused")
+
+
 def everybody_says_the_same(capsys: pytest.CaptureFixture[str], address: str, complaint: str) -> None:
     lines = {}
     for command in (["pipeline", "status"], ["query", "select 1"], ["query"], ["report"]):

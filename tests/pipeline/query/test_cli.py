@@ -156,6 +156,7 @@ def test_no_lake_is_one_line_that_says_what_to_run(tmp_path: Path, capsys: pytes
         (["select 1", "--file", "x.sql"], "found SQL and --file, expected one of them"),
         (["--file", "/nowhere/x.sql"], "--file: /nowhere/x.sql: No such file or directory"),
         (["--format", "xml", "select 1"], "argument --format: invalid choice: 'xml'"),
+        (["--conf", "spark.x=y", "select 1"], "found --conf, expected --master with it"),
         (["--tables"], "unrecognized arguments: --tables"),
         (["--form", "csv", "select 1"], "unrecognized arguments: --form"),
     ],

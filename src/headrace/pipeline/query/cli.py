@@ -46,14 +46,18 @@ def main(argv: Sequence[str], program: str) -> int:
 
 def _answer(options: argparse.Namespace) -> None:
     sql = _sql(options)
+    if options.conf and options.master is None:
+        raise ConfigError("found --conf, expected --master with it")
     place: Path | str = options.lake or options.data_dir / "lake"
     needed = ["duckdb"] if options.master is None else ["pyspark"]
     if options.master is not None or isinstance(place, str):
         needed.append("pyarrow")
     require_packages("a query", (*needed, "rich"))
-    # Spark reads the tables where they lie.
-    is_copied = sql is not None and options.master is None
-    with fetched(place, lambda table: is_copied and is_named(table, sql or ""), instead=_INSTEAD) as root:
+
+    def is_wanted(table: str) -> bool:
+        return sql is not None and options.master is None and is_named(table, sql)
+
+    with fetched(place, is_wanted, instead=_INSTEAD) as root:
         tables = find_tables(root, made_by=_made_by(options))
         _write_answer(options, place, tables, sql)
 

@@ -42,11 +42,14 @@ class HdfsStore(RemoteStore):
             raise PipelineError("HDFS_CLIENT", found="pyarrow's own cannot replace a file") from None
         super().__init__(filesystem, root, address.rstrip("/"))
 
-    def _prepare(self) -> None:
+    def knock(self) -> None:
         place = urlsplit(self.address)
         if place.hostname is not None and place.port is not None:
             # The client itself would try for minutes. A name without a port is one of Hadoop's configuration.
             socket.create_connection((place.hostname, place.port), _REACH_DEADLINE_S).close()
+
+    def _prepare(self) -> None:
+        self.knock()
         self._client.mkdirs(self._root or "/", _PERMISSION, True)
 
     # Reading ------------------------------------------------------------------------------------------------------

@@ -32,6 +32,9 @@ class LocalStore(Store):
 
     # Who uses it --------------------------------------------------------------------------------------------------
 
+    def knock(self) -> None:
+        """A disk answers."""
+
     @contextmanager
     def held(self, job: str) -> Iterator[None]:
         self._root.mkdir(parents=True, exist_ok=True)

@@ -44,6 +44,7 @@ def existing_store_at(place: Path | str) -> Store:
     """Raises PipelineError if there is no lake."""
     store = store_at(place)
     try:
+        store.knock()
         is_there = store.entry(VERSION_FILE) is not None
     except OSError as error:
         reason = str(error).strip().partition("\n")[0]

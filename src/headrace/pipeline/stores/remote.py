@@ -41,6 +41,9 @@ class RemoteStore(Store):
 
     # Who uses it --------------------------------------------------------------------------------------------------
 
+    def knock(self) -> None:
+        """pyarrow's own clients give up within seconds."""
+
     @contextmanager
     def held(self, job: str) -> Iterator[None]:
         lease = Lease(self, job)

@@ -53,6 +53,10 @@ class Store(ABC):
     # Who uses it --------------------------------------------------------------------------------------------------
 
     @abstractmethod
+    def knock(self) -> None:
+        """Raises OSError soon where nobody answers and the first request would find that out late."""
+
+    @abstractmethod
     def held(self, job: str) -> AbstractContextManager[None]:
         """Ours until the end. Raises PipelineError if another job has it, or nobody answers."""
 
