@@ -209,3 +209,19 @@ def test_one_that_leaves_while_it_rests_is_forgotten() -> None:
         assert not peers[0].ends
 
     with_peers(LOOP_FACTORIES["asyncio"], test)
+
+
+def test_what_is_more_than_the_buffer_does_not_wait_for_the_next_round() -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        rounds._buffer = memoryview(bytearray(1000))
+
+        def rest() -> None:
+            rounds.rest(peers[0].ours, time.monotonic() + 60)
+
+        peers[0].on_received = rest
+        rounds.rest(peers[0].ours, time.monotonic() + 0.05)
+        peers[0].far.sendall(bytes(range(100)) * 100)
+        await eventually_async(lambda: peers[0].received, "what it sent")
+        assert peers[0].received == bytes(range(100)) * 100
+
+    with_peers(LOOP_FACTORIES["asyncio"], test)
