@@ -12,7 +12,7 @@ from headrace.protocol.chunks import RawMessage
 from headrace.protocol.metadata import reader_form
 from headrace.server.media_watch import MediaWatch
 from headrace.server.reporter import SessionReporter
-from headrace.stream.log import is_metadata
+from headrace.stream.log import Entry, is_metadata
 from headrace.stream.registry import Stream
 
 
@@ -39,7 +39,8 @@ class Publication:
 
     def receive(self, batch: Sequence[RawMessage], message_stream_id: int, now_s: float) -> int:
         """Take the messages of this message stream out of a batch; readers are told once. How many those were."""
-        stream, observe = self.stream, self.watch.observe
+        stream = self.stream
+        added: list[Entry] = []
         count = size_bytes = 0
         for type_id, timestamp_ms, its_stream_id, payload in batch:
             if its_stream_id != message_stream_id:
@@ -53,11 +54,14 @@ class Publication:
                 payload = form
                 if is_metadata(payload):
                     self._report.metadata_received(stream, payload)
-            observe(stream.add(type_id, timestamp_ms, payload), now_s)
+            added.append(stream.add(type_id, timestamp_ms, payload))
         counters = self._counters
         counters.messages_in += count
         counters.bytes_in += size_bytes
         stream.tell()
+        observe = self.watch.observe  # readers do not wait for that
+        for entry in added:
+            observe(entry, now_s)
         return count
 
     def sweep(self, log: Logger, now_s: float) -> None:
