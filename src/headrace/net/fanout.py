@@ -20,11 +20,13 @@ from headrace.stream.log import MESSAGE_STREAM_ID, Entry, encode_entries
 from headrace.stream.registry import Stream
 from headrace.telemetry.metrics import ServerMetrics
 
-# After a flush the next one waits for so many times as long as that took, at most `merge_s`: then what comes meanwhile
-# is joined. A send costs about 8 us however small it is. After a short flush, with a hundred players or so, nothing
-# waits.
+# After a flush the next one waits for so many times as long as one usually takes, at most `merge_s`: then what comes
+# meanwhile is joined. A send costs about 8 us however small it is. Where flushes are short, with a hundred players or
+# so, nothing waits.
 _PAUSE_FACTOR = 20
 _SHORT_FLUSH_S = 0.0015
+# How much of what is usual the newest flush makes: one with a keyframe takes several times as long as the others.
+_NEWEST_SHARE = 1 / 8
 # Players of one group. Between two of them the loop turns, once so long has gone into a flush.
 _GROUP_PLAYERS = 32
 _TURN_S = 0.0005
@@ -175,6 +177,7 @@ class Fanout:
         self._due: list[_Group] = []  # whose turn is yet to come in the flush that is under way, the next one last
         self._joined: tuple[tuple[int, int], _Batch] | None = None  # the newest batch of it, by its start and the tail
         self._took_s = 0.0  # what it has taken so far
+        self._usual_s = 0.0  # what one takes, by the last few
         stream.add_listener(self)
 
     def __len__(self) -> int:
@@ -278,12 +281,12 @@ class Fanout:
             if due and now_s - began_s > for_s:
                 self._took_s += now_s - began_s
                 return False
-        took_s = self._took_s + now_s - began_s
+        self._usual_s += (self._took_s + now_s - began_s - self._usual_s) * _NEWEST_SHARE
         self._took_s = 0.0
         self._joined = None
         self._next_flush_s = 0.0
-        if took_s > _SHORT_FLUSH_S and self._merge_s:
-            pause_s = min(took_s * _PAUSE_FACTOR, self._merge_s)
+        if self._usual_s > _SHORT_FLUSH_S and self._merge_s:
+            pause_s = min(self._usual_s * _PAUSE_FACTOR, self._merge_s)
             self._next_flush_s = now_s + pause_s - min(self._rest(now_s + pause_s), pause_s)
         return True
 

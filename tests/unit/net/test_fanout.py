@@ -323,9 +323,27 @@ def test_a_source_rests_while_messages_wait_for_each_other_and_not_else() -> Non
         viewer = rig.join()
         rig.publish(preamble())
         assert rests == [], "a short flush"
-        noted_sends(viewer, took_s=0.1)
+        noted_sends(viewer, took_s=0.4)
         rig.publish(frames(1))
         assert rests == [pytest.approx(time.monotonic() + 0.5, abs=0.2)]
+
+    with_rig(test)
+
+
+def test_nothing_waits_after_a_single_flush_that_took_longer_than_the_others() -> None:
+    async def test(rig: Rig) -> None:
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=60.0)
+        viewer = rig.join()
+        sends = noted_sends(viewer, took_s=0.0)
+        for message in [*preamble(), *frames(10)]:
+            rig.publish([message])
+            await rig.deliver()
+        before = len(sends)
+        long = noted_sends(viewer, took_s=0.004)  # a keyframe, for example
+        rig.publish([Sent(VIDEO, 400, keyframe())])
+        assert len(long) == 1
+        rig.publish([Sent(VIDEO, 440, inter_frame())])
+        assert len(sends) == before + 2
 
     with_rig(test)
 
