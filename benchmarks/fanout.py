@@ -280,7 +280,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), metavar="PART")
     parser.add_argument("--readers", type=int, nargs="*", default=[50, 200, 500, 1000])
     parser.add_argument("--publishers", type=int, default=50)
-    parser.add_argument("--merge-ms", type=int, nargs="+", default=[40, 100])
+    parser.add_argument("--merge-ms", type=int, nargs="+", default=[50, 100])
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--json", type=Path)

@@ -359,7 +359,7 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         fields=("merge_ms",),
         # Beyond a quarter of a second players would notice, and no more processor time is saved.
         kind=_whole_number(0, 250, metavar="MS"),
-        default="40",
+        default="50",
         help="How long messages may wait for each other where there are so many players that sending takes its time, "
         "or ten publishers and more; 0 sends each at once.",
     ),

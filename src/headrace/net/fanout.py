@@ -20,9 +20,9 @@ from headrace.stream.log import MESSAGE_STREAM_ID, Entry, encode_entries
 from headrace.stream.registry import Stream
 from headrace.telemetry.metrics import ServerMetrics
 
-# After a flush the next one waits for so many times as long as one usually takes, at most `merge_s`: then what comes
-# meanwhile is joined. A send costs about 8 us however small it is. Where flushes are short, with a hundred players or
-# so, nothing waits.
+# After a flush the next one waits for so many times as long as one usually takes, and begins `merge_s` after it at the
+# latest: then what comes meanwhile is joined. A send costs about 8 us however small it is. Where flushes are short, with
+# a hundred players or so, nothing waits.
 _PAUSE_FACTOR = 20
 _SHORT_FLUSH_S = 0.0015
 # How much of what is usual the newest flush makes: one with a keyframe takes several times as long as the others.
@@ -176,6 +176,7 @@ class Fanout:
         self._viewers = 0
         self._due: list[_Group] = []  # whose turn is yet to come in the flush that is under way, the next one last
         self._joined: tuple[tuple[int, int], _Batch] | None = None  # the newest batch of it, by its start and the tail
+        self._began_s = 0.0  # when it began
         self._took_s = 0.0  # what it has taken so far
         self._usual_s = 0.0  # what one takes, by the last few
         stream.add_listener(self)
@@ -267,6 +268,7 @@ class Fanout:
         began_s = now_s = monotonic()
         if not self._due:
             self._due = self._groups[::-1]
+            self._began_s = began_s
         due = self._due
         log = self._log
         while due:
@@ -286,7 +288,7 @@ class Fanout:
         self._joined = None
         self._next_flush_s = 0.0
         if self._usual_s > _SHORT_FLUSH_S and self._merge_s:
-            pause_s = min(self._usual_s * _PAUSE_FACTOR, self._merge_s)
+            pause_s = max(min(self._usual_s * _PAUSE_FACTOR, self._began_s + self._merge_s - now_s), 0.0)
             self._next_flush_s = now_s + pause_s - min(self._rest(now_s + pause_s), pause_s)
         return True
 
