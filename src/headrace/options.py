@@ -63,7 +63,7 @@ class ServeOptions:
     max_lag_s: float = 5.0
     """A player further behind than this much media skips to the newest keyframe."""
 
-    merge_ms: int = 40
+    merge_ms: int = 50
     """How long messages may wait for each other where there are many players; 0 is never."""
 
     relay_to: tuple[str, ...] = field(default=(), repr=False)

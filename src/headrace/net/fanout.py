@@ -21,12 +21,14 @@ from headrace.stream.registry import Stream
 from headrace.telemetry.metrics import ServerMetrics
 
 # After a flush the next one waits for so many times as long as one usually takes, and begins `merge_s` after it at the
-# latest: then what comes meanwhile is joined. A send costs about 8 us however small it is. Where flushes are short, with
-# a hundred players or so, nothing waits.
+# latest: then what comes meanwhile is joined. A send costs about 8 us however small it is. Where flushes are short,
+# with a hundred players or so, nothing waits.
 _PAUSE_FACTOR = 20
 _SHORT_FLUSH_S = 0.0015
-# How much of what is usual the newest flush makes: one with a keyframe takes several times as long as the others.
+# How much of what is usual the newest flush makes, and no more than twice and so much longer counts of it: one with a
+# keyframe takes several times as long as the others, and one in which the machine stands still any time.
 _NEWEST_SHARE = 1 / 8
+_LONGER_S = 0.0005
 # Players of one group. Between two of them the loop turns, once so long has gone into a flush.
 _GROUP_PLAYERS = 32
 _TURN_S = 0.0005
@@ -283,7 +285,8 @@ class Fanout:
             if due and now_s - began_s > for_s:
                 self._took_s += now_s - began_s
                 return False
-        self._usual_s += (self._took_s + now_s - began_s - self._usual_s) * _NEWEST_SHARE
+        took_s = min(self._took_s + now_s - began_s, 2 * self._usual_s + _LONGER_S)
+        self._usual_s += (took_s - self._usual_s) * _NEWEST_SHARE
         self._took_s = 0.0
         self._joined = None
         self._next_flush_s = 0.0
