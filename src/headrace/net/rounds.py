@@ -24,8 +24,7 @@ _PACED_FROM = 10
 _FREE_BELOW = 6
 # One with sound sends so many messages a second, and each is a read where they are read as they come.
 _MESSAGES_PER_S = 75
-# Time between rounds by the root of the number of publishers: 17 ms for 10, 39 ms for 50. Twice as often costs 1.4
-# times as much, with many as with few.
+# Time between rounds by the root of the number of publishers: 17 ms for 10, 39 ms for 50. Few wait less than many.
 _PACE_S = 0.0055
 # The rate is looked at after so many reads, or so long.
 _JUDGED_READS = 100
