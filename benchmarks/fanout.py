@@ -193,13 +193,9 @@ def _destinations(bench: Bench) -> None:
     try:
         urls = [f"rtmp://127.0.0.1:{far.port}/d{number}" for number in range(_ALIKE)]
         pushed = partial(_ours, *(word for url in urls for word in ("-relay-to", url)))
-        few, many = bench.load(readers=_ALIKE), bench.load(readers=2 * _ALIKE)
-        alone = bench.measure("extras", {"ours": _ours}, few, what="readers")["ours"]
-        more = bench.measure("extras", {"ours": _ours}, many, what="more")["ours"]
-        push = bench.measure("extras", {"ours": pushed}, few, what="pushed")["ours"]
+        _compare(bench, "destination", pushed, bench.load(readers=_ALIKE), bench.load(readers=2 * _ALIKE))
     finally:
         far.stop()
-    _note_cost(bench, "destination", alone, more, push)
 
 
 def _recorders(bench: Bench) -> None:
@@ -207,16 +203,32 @@ def _recorders(bench: Bench) -> None:
         recording = partial(_ours, "-record-all", "-record-dir", folder)
         few = bench.load(streams=_ALIKE, readers=_ALIKE)
         many = bench.load(streams=_ALIKE, readers=2 * _ALIKE)
-        alone = bench.measure("extras", {"ours": _ours}, few, what="readers")["ours"]
-        more = bench.measure("extras", {"ours": _ours}, many, what="more")["ours"]
-        recorded = bench.measure("extras", {"ours": recording}, few, what="recorded")["ours"]
-    _note_cost(bench, "recorder", alone, more, recorded)
+        _compare(bench, "recorder", recording, few, many)
 
 
-def _note_cost(bench: Bench, what: str, alone: Row, more: Row, other: Row) -> None:
-    reader = (more["cpu_percent"] - alone["cpu_percent"]) / _ALIKE
-    its = (other["cpu_percent"] - alone["cpu_percent"]) / _ALIKE
-    bench.note("extras", of=what, cpu_percent=round(its, 3), reader_cpu_percent=round(reader, 3))
+def _compare(bench: Bench, what: str, other: Start, few: Load, many: Load) -> None:
+    """Readers, more readers, and the other in the place of those, in turn: differences within one turn are compared,
+    because a machine that is shared gets faster and slower by more than they are."""
+    readers, others = [], []
+    for _ in range(bench.options.repeat):
+        used = []
+        for start, load in ((_ours, few), (_ours, many), (other, few)):
+            server = start()
+            try:
+                used.append(run_load(bench.rtmpload, server, load)["cpu_percent"])
+            finally:
+                server.stop()
+        alone, more, its = used
+        readers.append((more - alone) / _ALIKE)
+        others.append((its - alone) / _ALIKE)
+    bench.note(
+        "extras",
+        of=what,
+        cpu_percent=round(statistics.median(others), 3),
+        reader_cpu_percent=round(statistics.median(readers), 3),
+        all=[round(value, 2) for value in others],
+        all_readers=[round(value, 2) for value in readers],
+    )
 
 
 class _Scraped(ServerProcess):

@@ -82,6 +82,7 @@ def make_file(folder: Path, size_bytes: int) -> Path:
         while file.tell() < size_bytes:
             file.write(data[FILE_HEADER_BYTES:])
     os.utime(path, (0, 0))  # as a recording that is over
+    os.sync()  # or the kernel writes while others read
     return path
 
 
@@ -229,6 +230,7 @@ def split_into(path: Path, folder: Path, count: int) -> list[Path]:
         paths.append(folder / f"live_bench{number:04d}_20260101_000000.flv")
         paths[-1].write_bytes(head + piece)
         os.utime(paths[-1], (0, 0))
+    os.sync()
     return paths
 
 

@@ -18,6 +18,7 @@ def test_a_session_has_the_settings_that_tables_rely_on(spark: SparkSession) -> 
     expected = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

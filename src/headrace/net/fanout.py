@@ -25,10 +25,11 @@ from headrace.telemetry.metrics import ServerMetrics
 # with a hundred players or so, nothing waits.
 _PAUSE_FACTOR = 20
 _SHORT_FLUSH_S = 0.0015
-# How much of what is usual the newest flush makes, and no more than twice and so much longer counts of it: one with a
-# keyframe takes several times as long as the others, and one in which the machine stands still any time.
-_NEWEST_SHARE = 1 / 8
-_LONGER_S = 0.0005
+# What is usual is what half of them take: each flush moves it by this share towards its own time, however far that
+# is. A keyframe takes several times as long as the others, and a machine that others use too stands still now and
+# then: in a mean, a few of these made fifty players wait.
+_USUAL_STEP = 1 / 8
+_LEAST_STEP_S = 0.00005
 # Players of one group. Between two of them the loop turns, once so long has gone into a flush.
 _GROUP_PLAYERS = 32
 _TURN_S = 0.0005
@@ -180,7 +181,7 @@ class Fanout:
         self._joined: tuple[tuple[int, int], _Batch] | None = None  # the newest batch of it, by its start and the tail
         self._began_s = 0.0  # when it began
         self._took_s = 0.0  # what it has taken so far
-        self._usual_s = 0.0  # what one takes, by the last few
+        self._usual_s = 0.0  # what one takes: about the median
         stream.add_listener(self)
 
     def __len__(self) -> int:
@@ -285,8 +286,9 @@ class Fanout:
             if due and now_s - began_s > for_s:
                 self._took_s += now_s - began_s
                 return False
-        took_s = min(self._took_s + now_s - began_s, 2 * self._usual_s + _LONGER_S)
-        self._usual_s += (took_s - self._usual_s) * _NEWEST_SHARE
+        took_s = self._took_s + now_s - began_s
+        step_s = self._usual_s * _USUAL_STEP + _LEAST_STEP_S
+        self._usual_s += max(min(took_s - self._usual_s, step_s), -step_s)
         self._took_s = 0.0
         self._joined = None
         self._next_flush_s = 0.0
@@ -298,25 +300,28 @@ class Fanout:
     def _send(self, batch: _Batch, players: list[Player], now_s: float) -> None:
         """The same bytes to every one of them that stands where they begin."""
         data, start, stop, frames, keyframes, entries = batch
-        size = len(data)
-        count = stop - start
-        served = 0
+        # Nothing is counted before all have been sent to: the last of them need not wait for that.
+        handed: list[tuple[Player, int]] = []
+        others: list[Player] = []
         for player in players:
             link = player.link
             if link.is_blocked:
                 continue
-            cursor = player.cursor
-            if not player.is_plain or cursor.position != start:
-                self._serve(player)
+            if not player.is_plain or player.cursor.position != start:
+                others.append(player)
                 continue
             try:
-                sent = link.send_now(data)
+                handed.append((player, link.send_now(data)))
             except (BlockingIOError, InterruptedError):
-                sent = 0
+                handed.append((player, 0))
             except OSError as error:
                 link.fail(error)
-                continue
-            cursor.position = stop
+        size = len(data)
+        count = stop - start
+        served = 0
+        for player, sent in handed:
+            link = player.link
+            player.cursor.position = stop
             if player.first_picture_s is None and self._has_picture(entries):
                 player.first_picture_s = now_s
             if sent == size:
@@ -338,6 +343,8 @@ class Fanout:
                 served += 1
         self._metrics.messages_relayed += count * served
         self._metrics.bytes_relayed += size * served
+        for player in others:
+            self._serve(player)
 
     def _join(self, start: int) -> _Batch:
         """The messages from `start` on, about `BATCH_BYTES` at most: once, for all players that stand there."""

@@ -43,10 +43,14 @@ _written: ClassArchive | None = None  # by this process's JVM, when it ends
 # One machine has the server to run too: a small heap, no threads that only collect garbage, and few partitions.
 _LOCAL_JAVA = "-XX:+UseSerialGC"
 # The compiler that makes fast code takes a third of a short job's processor time, and is done when the job is.
-_SHORT_JAVA = "-XX:TieredStopAtLevel=1"
+# A class is made for every method that is called by reflection a few times: 500, a tenth of that time.
+_SHORT_JAVA = "-XX:TieredStopAtLevel=1 -Dsun.reflect.inflationThreshold=1000000"
 _LOCAL_CONF = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",  # on a cluster it is Spark's many, which adapt to how much there is
+    # With two there is nothing to adapt. To plan anew behind every stage took a tenth of a batch of two million events,
+    # and 15 ms of every query.
+    "spark.sql.adaptive.enabled": "false",
     # The package may be on the path of this process alone, as in a checkout that nobody installed.
     "spark.executorEnv.PYTHONPATH": str(PACKAGE.parent),
 }

@@ -420,6 +420,56 @@ def test_after_a_long_flush_messages_wait_for_each_other_and_none_is_lost(loop_f
     with_rig(test, loop_factory)
 
 
+@pytest.mark.parametrize(("is_long", "waits"), [((1, 0, 1, 0, 0), False), ((1, 0, 1, 0, 1), True)])
+def test_messages_wait_for_each_other_where_more_than_half_of_the_flushes_are_long(
+    is_long: tuple[int, ...], waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr("headrace.net.fanout.monotonic", lambda: now_s)
+
+    async def test(rig: Rig) -> None:
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=60.0)
+        viewer = rig.join()
+        send_now, sends = viewer.link.send_now, 0
+
+        def send(data: Any) -> int:
+            nonlocal sends, now_s
+            now_s += 0.01 if is_long[sends % len(is_long)] else 0.0005
+            sends += 1
+            return send_now(data)
+
+        viewer.link.send_now = send
+        published = rig.publish(preamble())
+        for number in range(99):
+            published += rig.publish(frames(1, start_ms=20 + 20 * number, first_number=number + 1, gop=1000))
+            viewer.read()
+        assert not viewer.link.is_blocked
+        assert (sends < 100) is waits
+        rig.fanout.flush()
+        await rig.deliver()
+        assert viewer.sent == published
+
+    with_rig(test)
+
+
+def test_a_player_whose_connection_breaks_in_the_middle_of_a_group_changes_nothing_for_the_others() -> None:
+    async def test(rig: Rig) -> None:
+        viewers = [rig.join() for _ in range(5)]
+
+        def broken(data: object) -> int:
+            raise ConnectionResetError
+
+        viewers[2].link.send_now = broken
+        published = rig.publish([*preamble(), *frames(2)])
+        others = [viewer for viewer in viewers if viewer is not viewers[2]]
+        await rig.deliver(*others)
+        assert all(viewer.sent == published for viewer in others)
+        assert viewers[2].player.messages == 0
+        assert rig.metrics.messages_relayed == 4 * len(published)
+
+    with_rig(test)
+
+
 def test_where_nothing_may_wait_every_message_leaves_at_once() -> None:
     async def test(rig: Rig) -> None:
         sends = noted_sends(rig.join(), took_s=0.02)

@@ -50,6 +50,9 @@ class Links(NamedTuple):
     ends: Offsets
 
 
+_NO_LINKS = Links(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
 class Fault(NamedTuple):
     found: str
     expected: str
@@ -63,7 +66,7 @@ class Chain:
         self._file = file
         self._first_tag = first_tag
         # Links whose ends were looked for, and where: damage comes in clusters.
-        self._known = Links(np.empty(0, np.int64), np.empty(0, np.int64))
+        self._known = _NO_LINKS
         self._known_from = self._known_to = 0
 
     def link_end(self, start: int) -> int | None:
@@ -146,7 +149,7 @@ class Chain:
         """Every link across any place of a range."""
         until = min(stop + MAX_LINK_BYTES, self.size + 1)
         if not self._known_from <= place <= self._known_to:
-            self._known = Links(np.empty(0, np.int64), np.empty(0, np.int64))
+            self._known = _NO_LINKS
             self._known_from = self._known_to = place
         if self._known_to < until:
             # In large steps, because each looks at the 16 MB before it, where such a link may start.

@@ -47,9 +47,9 @@ class FileBytes(Protocol):
 class MappedFile:
     window_bytes = _MAPPED_WINDOW_BYTES
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, size: int | None = None) -> None:
         try:
-            self.size = os.fstat(descriptor).st_size
+            self.size = os.fstat(descriptor).st_size if size is None else size
             self._map = mmap.mmap(descriptor, self.size, prot=mmap.PROT_READ) if self.size else None
         finally:
             os.close(descriptor)
@@ -109,5 +109,6 @@ class RemoteFile:
 def open_local(path: str) -> FileBytes:
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     # Event time never comes from this clock: it decides between two ways to the same bytes.
-    is_quiet = time.time() - os.fstat(descriptor).st_mtime > MAPPED_AFTER_S
-    return MappedFile(descriptor) if is_quiet else CopiedFile(descriptor)
+    status = os.fstat(descriptor)
+    is_quiet = time.time() - status.st_mtime > MAPPED_AFTER_S
+    return MappedFile(descriptor, status.st_size) if is_quiet else CopiedFile(descriptor)

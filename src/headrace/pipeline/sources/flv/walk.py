@@ -135,7 +135,7 @@ def _walk_from(chain: Chain, file: FileBytes, position: int, part: Range) -> Ite
             stop = min(stop + part.step, chain.size)
         data = file.read(position, min(position + max(file.window_bytes, needed), chain.size))
         starts, ends = _tags_in(data, run)
-        count = int(np.searchsorted(starts, stop - position))
+        count = int(starts.searchsorted(stop - position))
         starts, ends = starts[:count], ends[:count]
         if count:
             yield Tags(data, position, starts, ends, index)
