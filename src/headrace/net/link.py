@@ -75,7 +75,6 @@ class Link:
         "_loop",
         "_queue",
         "_queued_bytes",
-        "_receive_view",
         "_reply_bytes",
         "_rounds",
         "_sock",
@@ -83,6 +82,7 @@ class Link:
         "blocked_since_s",
         "is_blocked",
         "is_closed",
+        "round_received",
         "send_now",
         "sent_bytes",
         "unsent_bytes",
@@ -100,7 +100,7 @@ class Link:
         self._broken: str | None = None  # the error of a send: nothing more is sent, what came before is still read
         self._linger_timer: asyncio.TimerHandle | None = None
         self._rounds: Rounds | None = None
-        self._receive_view: Callable[[memoryview], None]  # what reads in rounds
+        self.round_received: Callable[[memoryview], None]  # what is read in rounds goes here
         self._is_forgotten = False  # by the rounds: it is no longer read
         self.is_blocked = False  # something is queued: offers are not taken until link_drained
         self.blocked_since_s = 0.0  # when the queue last made progress
@@ -160,12 +160,12 @@ class Link:
     def read_in_rounds(self, rounds: Rounds, receive: Callable[[memoryview], None]) -> None:
         """From here on the peer sends media all the time: it is read together with the others that do.
 
-        What comes is handed to `receive`, and is there until that returns.
+        What comes is handed to `receive`, also after `close`, and is there until that returns.
         """
         if self._rounds is None and not self.is_closed and self._broken is None:
             self._loop.remove_reader(self._sock.fileno())
             self._rounds = rounds
-            self._receive_view = receive
+            self.round_received = receive
             rounds.add(self._sock, self)
 
     def rest(self, until_s: float) -> float:
@@ -177,14 +177,8 @@ class Link:
             return 0.0
         return self._rounds.rest(self._sock, until_s)
 
-    def round_received(self, data: memoryview) -> None:
-        if not data:
-            self._lose(self._closing or "closed by peer")
-        elif self._closing is None:
-            self._receive_view(data)
-
-    def round_failed(self, error: OSError) -> None:
-        self._lose(_describe(error))
+    def round_ended(self, error: OSError | None) -> None:
+        self._lose(_describe(error) if error is not None else self._closing or "closed by peer")
 
     def close(self, reason: str, *, flush: bool = False) -> None:
         """Close now, or with `flush` once the peer has what is queued (the sweep's deadlines still hold).

@@ -139,10 +139,15 @@ class ChunkReader:
                     ):
                         is_absolute = head < 0x40000000
                         body = position + 12 if is_absolute else position + 8
-                        payload = self._whole_payload(data, body, end, length, stream.id)
+                        size = self.chunk_size
+                        stop = body + length
+                        if length > size:
+                            stop += (length - 1) // size
+                            payload = self._parted_payload(data, body, stop, length, stream.id) if stop <= end else None
+                        else:
+                            payload = bytes(data[body:stop]) if stop <= end else None
                         if payload is not None:
-                            size = self.chunk_size
-                            position = body + length + ((length - 1) // size if length > size else 0)
+                            position = stop
                             type_id = stream.type_id = tail & 0xFF
                             stream.length = length
                             stream.delta = field = head & 0xFFFFFF
@@ -192,15 +197,11 @@ class ChunkReader:
                 self._unread, self._unread_at = bytes(data), position
                 return False
 
-    def _whole_payload(self, data: Buffer, body: int, end: int, length: int, chunk_stream_id: int) -> bytes | None:
-        """The payload that begins at `body`, if all of it is there, parted by nothing but one-byte type 3 headers."""
+    def _parted_payload(self, data: Buffer, body: int, stop: int, length: int, chunk_stream_id: int) -> bytes | None:
+        """The payload from `body` to `stop`, if it is parted by nothing but one-byte type 3 headers."""
         size = self.chunk_size
-        if length <= size:
-            stop = body + length
-            return bytes(data[body:stop]) if stop <= end else None
         count = (length - 1) // size
-        stop = body + length + count
-        if stop > end or count > _STRIDE_MAX:
+        if count > _STRIDE_MAX:
             return None
         if bytes(data[body + size : stop : size + 1]) != _CONTINUED[chunk_stream_id] * count:
             return None

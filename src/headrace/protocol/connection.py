@@ -72,12 +72,15 @@ class Connection:
 
         False if the last message there is no media: hand that to `receive_after`. Not before the handshake is done.
         """
-        self._count(len(data))
+        self._received_bytes += len(data)
+        if self._peer_window_bytes is not None:
+            self._acknowledge()
         return self._reader.read(data, batch)
 
     def _messages(self, data: Buffer) -> Iterator[Message]:
         """Messages for the subclass: commands and media. Everything below them is dealt with here."""
-        self._count(len(data))
+        self._received_bytes += len(data)
+        self._acknowledge()
         return self._sort(self._reader.receive(data))
 
     def _sort(self, found: Iterable[Message]) -> Iterator[Message]:
@@ -124,8 +127,8 @@ class Connection:
         # An Acknowledgement or Set Peer Bandwidth is never waited for; shared objects and types that nobody
         # defined are of no use to a relay: passed over.
 
-    def _count(self, size: int) -> None:
-        self._received_bytes += size
+    def _acknowledge(self) -> None:
+        """Once for each window of the peer's, if it named one."""
         window_bytes = self._peer_window_bytes
         if window_bytes is not None and self._received_bytes - self._acknowledged_bytes >= window_bytes:
             self._acknowledged_bytes = self._received_bytes

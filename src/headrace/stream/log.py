@@ -6,10 +6,12 @@ who reads: a reader holds a `Cursor` (cursor.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Protocol
+
+import msgspec
 
 from headrace.protocol import media, messages
 from headrace.protocol.chunks import EXTENDED, encode_message
@@ -40,20 +42,18 @@ class LogLimits:
     max_messages: int = 20_000  # 30 s of 60 fps video and 48 kHz AAC are 3,200; also bounds a flood of tiny messages
 
 
-class Entry:
-    """One message in the log. `flags` are those of `protocol.media`."""
+class Entry(msgspec.Struct, eq=False, gc=False):
+    """One message in the log. `flags` are those of `protocol.media`.
 
-    __slots__ = ("flags", "media_ms", "payload", "position", "timestamp_ms", "type_id")
+    Made without a call into Python, and nothing that the garbage collector has to look at.
+    """
 
-    def __init__(
-        self, position: int, type_id: int, timestamp_ms: int, payload: bytes, flags: int, media_ms: int
-    ) -> None:
-        self.position = position
-        self.type_id = type_id
-        self.timestamp_ms = timestamp_ms
-        self.payload = payload
-        self.flags = flags
-        self.media_ms = media_ms  # media time since the log began: monotonic, whatever the timestamps do
+    position: int
+    type_id: int
+    timestamp_ms: int
+    payload: bytes
+    flags: int
+    media_ms: int  # media time since the log began: monotonic, whatever the timestamps do
 
     @property
     def is_keyframe(self) -> bool:
@@ -83,7 +83,7 @@ class Entry:
 NO_POSITION = -1
 
 
-def encode_entries(entries: Iterable[Entry], chunk_size: int) -> bytes:
+def encode_entries(entries: Sequence[Entry], chunk_size: int) -> bytes:
     """The messages as chunks on the message stream that nearly every reader has: the same bytes for all of them.
 
     They are made when they are sent, and copied once. Kept with the entries they took as much memory as the payloads:

@@ -32,14 +32,11 @@ class Peer:
         rounds.add(self.ours, self)
 
     def round_received(self, data: memoryview) -> None:
-        if not data:
-            self.end("end")
-            return
         self.received += data
         self.on_received()
 
-    def round_failed(self, error: OSError) -> None:
-        self.end(type(error).__name__)
+    def round_ended(self, error: OSError | None) -> None:
+        self.end("end" if error is None else type(error).__name__)
 
     def end(self, how: str) -> None:
         self.ends.append(how)
@@ -97,6 +94,32 @@ def test_an_end_is_told_once_and_after_what_came_before_it(
         assert (bytes(peers[0].received), peers[0].ends) == (b"last words", [how])
 
     with_peers(loop_factory, test)
+
+
+@on_both_loops
+def test_one_that_resets_right_after_its_last_bytes_is_read_and_told_of(loop_factory: LoopFactory) -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        peers[0].far.sendall(b"last words")
+        reset(peers[0].far)  # both are there before the loop looks
+        await eventually_async(lambda: peers[0].ends, "the end")
+        assert (bytes(peers[0].received), peers[0].ends) == (b"last words", ["ConnectionResetError"])
+
+    with_peers(loop_factory, test)
+
+
+@on_both_loops
+def test_one_that_rests_while_many_come_is_read_on_by_the_clock(loop_factory: LoopFactory) -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        rounds.rest(peers[0].ours, time.monotonic() + 0.3)
+        peers[0].far.sendall(b"rested")
+        await chatter(rounds, peers[1:], lambda: rounds.pace_s, "rounds by the clock")
+        await chatter(rounds, peers[1:], lambda: peers[0].received, "the one that rested")
+        assert peers[0].received == b"rested"
+        await eventually_async(lambda: not rounds.pace_s, "the clock to be left")
+        peers[0].far.sendall(b" and read")
+        await eventually_async(lambda: peers[0].received == b"rested and read", "it to be read as ever")
+
+    with_peers(loop_factory, test, count=20)
 
 
 def test_one_that_is_removed_on_account_of_another_is_not_read_any_more() -> None:
