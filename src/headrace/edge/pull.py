@@ -93,6 +93,7 @@ class Pull:
         self._attempt = 0
         self._connects = 0
         self._connected_s = 0.0
+        self._waited_s = 0.0  # how long the first of the newest messages had waited for the last of them
         self._idle_since_s: float | None = None
         self._task = self._loop.create_task(self._run(), name=f"pull {self.key}")
 
@@ -107,8 +108,8 @@ class Pull:
         self.stop(_REPLACED)
 
     def rest(self, until_s: float) -> float:
-        """It is read as it comes, whoever waits."""
-        return 0.0
+        """It is read as it comes, whoever waits. What came together had waited for each other at the origin."""
+        return self._waited_s
 
     def wait(self) -> asyncio.Future[Stream]:
         """The stream, once it is here; StreamError if it is not to be had."""
@@ -250,7 +251,7 @@ class Pull:
     async def _until_granted(self, upstream: Upstream, deadline_s: float) -> PullSession:
         via = self._via if upstream.is_internal else (*self._via, self._server.id)
         session = await open_session(
-            upstream, self.app, self.name, via=via, on_message=self._receive, timeout_s=deadline_s
+            upstream, self.app, self.name, via=via, on_media=self._receive, timeout_s=deadline_s
         )
         self._session = session
         granted = self._loop.create_task(self._granted.wait())
@@ -313,14 +314,17 @@ class Pull:
 
     # The stream -----------------------------------------------------------------------------------------------
 
-    def _receive(self, session: PullSession, message: Message, now_s: float) -> None:
-        if session is not self._session or self._over.is_set():
+    def _receive(self, session: PullSession, read: Sequence[Message], now_s: float) -> None:
+        before = 0  # messages that are not for us to bring
+        while self._publication is None and before < len(read):
+            if session is not self._session or self._over.is_set():
+                return
+            before += not self._begin(session, read[before], now_s)
+        if self._publication is None or session is not self._session or self._over.is_set():
             return
-        if self._publication is None and not self._begin(session, message, now_s):
-            return
-        assert self._publication is not None
-        raw = (message.type_id, message.timestamp_ms, message.message_stream_id, message.payload)
-        self._publication.receive((raw,), message.message_stream_id, now_s)
+        self._waited_s = _media_s(read)
+        batch = [(one.type_id, one.timestamp_ms, _ANY_STREAM, one.payload) for one in read[before:]]
+        self._publication.receive(batch, _ANY_STREAM, now_s)
 
     def _begin(self, session: PullSession, message: Message, now_s: float) -> bool:
         """The first message: from here on the stream is there. False if it is not for us to bring."""
@@ -382,4 +386,13 @@ class Pull:
             self._publication = None
 
 
+def _media_s(read: Sequence[Message]) -> float:
+    """The media time from the first of these messages to the last; 0 where it is none, as after a clock was set."""
+    times_ms = [one.timestamp_ms for one in read if one.type_id != messages.DATA]
+    span_ms = (times_ms[-1] - times_ms[0]) & 0xFFFFFFFF if times_ms else 0
+    return span_ms / 1000 if span_ms < _MAX_MEDIA_MS else 0.0
+
+
+_MAX_MEDIA_MS = 10_000
+_ANY_STREAM = 1  # an origin sends on the message stream that we play, and there is one
 _REPLACED = "replaced by a publisher"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headrace.edge.origin import Upstream
 from headrace.protocol import client, messages
@@ -36,9 +36,10 @@ class PullSession(ClientSession):
         target: Target,
         name: str,
         via: tuple[str, ...],
-        on_message: Callable[[PullSession, Message, float], None],
+        on_media: Callable[[PullSession, Sequence[Message], float], None],
     ) -> None:
-        self._on_message = on_message
+        self._on_media = on_media
+        self._read: list[Message] = []  # what came in one go is handed over in one go, or each would be sent by itself
         self.path: tuple[str, ...] = ()  # through which servers the stream came, as far as the origin says
         self.stream_id: str | None = None  # of the stream, as another worker of this server calls it
         self.last_received_s = self._pinged_s = asyncio.get_running_loop().time()
@@ -58,17 +59,25 @@ class PullSession(ClientSession):
     def data_received(self, data: bytes) -> None:
         self.last_received_s = self._loop.time()
         super().data_received(data)
+        self._hand_over()
 
     def link_drained(self) -> None:
         pass  # nothing but commands and acknowledgements is sent
 
+    def _hand_over(self) -> None:
+        if read := self._read:
+            self._read = []
+            self._on_media(self, read, self.last_received_s)
+
     def _handle(self, event: client.ClientEvent | Message) -> None:
+        if not isinstance(event, Message):
+            self._hand_over()  # what came before an end is not lost with it
         match event:
             case _ if self._is_finished:
                 pass  # what was on its way when we left
             case Message():
                 if event.type_id != messages.DATA or not event.payload.startswith(_SERVER_DATA):
-                    self._on_message(self, event, self.last_received_s)
+                    self._read.append(event)
             case client.Started(_, info):
                 self.path = decode_ids(info.get(PATH))
                 stream_id = info.get(STREAM)
@@ -89,9 +98,9 @@ async def open_session(
     name: str,
     *,
     via: tuple[str, ...],
-    on_message: Callable[[PullSession, Message, float], None],
+    on_media: Callable[[PullSession, Sequence[Message], float], None],
     timeout_s: float,
 ) -> PullSession:
     """A session that has been begun; RelayError if there is no connection to be had."""
     sock = await connected(upstream.dial(timeout_s), timeout_s)
-    return PullSession(sock, upstream.target(app), name, via, on_message)
+    return PullSession(sock, upstream.target(app), name, via, on_media)

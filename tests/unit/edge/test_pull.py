@@ -27,7 +27,7 @@ from tests.helpers.media_bytes import AUDIO, CUE_POINT, DATA, Sent, aac_frame
 from tests.helpers.origin import LogCapture, Publisher
 from tests.helpers.waiting import eventually_async
 from tests.unit.edge.origins import LATER, OPENING, Edge, dead_address, grant_play, lacks, say_media, serves
-from tests.unit.protocol.wire import NULL, amf_object, command, status, string
+from tests.unit.protocol.wire import NULL, amf_object, command, message, status, string
 
 
 async def refusal(found: asyncio.Future[Stream]) -> StreamError:
@@ -65,6 +65,36 @@ def test_the_origin_is_asked_for_the_same_stream_and_told_through_whom(loop_fact
             assert connect.object["headraceVia"] == f"0a,0b,{edge.server.id}"
             play = next(one for one in origin.last.commands if one.name == "play")
             assert play.arguments == ("cam", -2000.0)
+
+    run(loop_factory, test)
+
+
+@on_both_loops
+def test_what_comes_together_is_told_once_and_has_waited_at_the_origin(loop_factory: LoopFactory) -> None:
+    async def test() -> None:
+        async with FarEnd(serves(*OPENING)) as origin, Edge(origin) as edge:
+            stream = await edge.ask()
+            await edge.until_payloads(stream, OPENING)
+            tails: list[int] = []
+
+            class Told:
+                def stream_appended(self) -> None:
+                    tails.append(stream.log.tail)
+
+                def stream_ended(self, reason: str) -> None:
+                    pass
+
+            stream.add_listener(Told())
+            assert stream.publisher is not None
+            far = [message(one.type_id, one.payload, on=4, stream=1, time=one.timestamp_ms) for one in LATER]
+            origin.last.say(b"".join(far))  # in one packet
+            await eventually_async(lambda: tails, "the messages")
+            assert tails == [len(OPENING) + len(LATER)]
+            media_ms = [one.timestamp_ms for one in LATER]
+            assert stream.publisher.rest(0.0) == pytest.approx((media_ms[-1] - media_ms[0]) / 1000)
+            say_media(origin.last, [Sent(AUDIO, 400, aac_frame())])
+            await eventually_async(lambda: len(tails) > 1, "one more")
+            assert stream.publisher.rest(0.0) == 0, "it came alone"
 
     run(loop_factory, test)
 
