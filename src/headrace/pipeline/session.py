@@ -24,7 +24,7 @@ from headrace.pipeline.archive import PACKAGE, pack_for_this_process
 from headrace.pipeline.class_archive import ClassArchive
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.java import Java, find_java, user_cache_dir
-from headrace.pipeline.jvm_functions import remember_functions
+from headrace.pipeline.jvm_functions import keep_objects, remember_functions
 from headrace.pipeline.masters import is_kubernetes, is_local, is_on_this_machine, require_master, require_remote
 from headrace.pipeline.reasons import reason_of
 from headrace.pipeline.sources.flv.source import register
@@ -234,6 +234,8 @@ def _start(
             raise PipelineError("EXECUTORS_ENDING", master=master) from error
         raise PipelineError("SPARK_NOT_STARTED", master=master, reason=reason_of(error)) from error
     remember_functions(session)
+    if is_short and is_local(master):
+        keep_objects(session)
     if archive is not None:
         session.sparkContext.addPyFile(str(archive))
     return session
