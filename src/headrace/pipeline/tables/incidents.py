@@ -37,23 +37,22 @@ _COLUMNS = [*_STREAM, "kind", "started_ms", "ended_ms", "destination", "viewers"
 
 def build(events: DataFrame, sessions: DataFrame, destination_states: DataFrame) -> DataFrame:
     troubles = _identified(_stalls(events).unionByName(_losses(events)))
-    drops = _identified(_caused(_drops(destination_states), troubles))
-    exits = _identified(_exits(sessions, troubles))
-    caused = drops.unionByName(exits).where(F.col("cause_id").isNotNull())
-    effects = caused.groupBy(F.col("cause_id").alias("incident_id")).agg(
-        F.array_sort(F.collect_set("destination")).alias("destinations_dropped"),
-        F.sum("viewers").alias("viewers_exited"),
-    )
+    caused = _caused(_drops(destination_states).unionByName(_exits(sessions)), troubles)
     nothing = {"cause": F.lit(None).cast("string"), "cause_id": F.lit(None).cast("string")}
-    rows = troubles.withColumns(nothing).unionByName(drops).unionByName(exits)
-    rows = rows.join(effects, on="incident_id", how="left").withColumns(
+    rows = troubles.withColumns(nothing).unionByName(_identified(_together(caused)))
+    # A trouble and all that it caused, added up where they stand: a join would make the plan twice as large.
+    of_trouble = Window.partitionBy(F.coalesce("cause_id", "incident_id"))
+    is_effect = F.col("cause_id").isNotNull()
+    dropped = F.collect_set(F.when(is_effect, F.col("destination"))).over(of_trouble)
+    exited = F.sum(F.when(is_effect, F.col("viewers"))).over(of_trouble)
+    rows = rows.withColumns(
         {
             "started_at": at(F.col("started_ms")),
             "ended_at": at(F.col("ended_ms")),
             "duration_ms": F.col("ended_ms") - F.col("started_ms"),
             "cause": F.coalesce("cause", "own_cause"),
-            "destinations_dropped": F.coalesce("destinations_dropped", F.array().cast("array<string>")),
-            "viewers_exited": F.coalesce("viewers_exited", F.lit(0)),
+            "destinations_dropped": F.when(is_effect, F.array().cast("array<string>")).otherwise(F.array_sort(dropped)),
+            "viewers_exited": F.when(is_effect, 0).otherwise(F.coalesce(exited, F.lit(0))),
         }
     )
     return select_as(rows, SCHEMA)
@@ -106,23 +105,39 @@ def _drops(states: DataFrame) -> DataFrame:
     return _as_incidents(rows, "destination_drop", F.coalesce("error_class", F.lit("unknown")), destination=True)
 
 
-def _exits(sessions: DataFrame, troubles: DataFrame) -> DataFrame:
-    """One incident for all who left because of the same trouble."""
-    left = sessions.where("kind = 'play' and stopped_at is not null").withColumn(
-        "started_ms", F.unix_millis("stopped_at")
+def _exits(sessions: DataFrame) -> DataFrame:
+    left = sessions.where("kind = 'play' and stopped_at is not null").withColumns(
+        {"started_ms": F.unix_millis("stopped_at"), "ended_ms": F.lit(None)}
     )
-    each = _caused(_as_incidents(left.withColumn("ended_ms", F.lit(None)), "audience_exit", F.lit(None)), troubles)
-    together = (
-        each.where(F.col("cause_id").isNotNull())
-        .groupBy(*_STREAM, "kind", "cause", "cause_id")
+    return _as_incidents(left, "audience_exit", F.lit(None))
+
+
+def _together(caused: DataFrame) -> DataFrame:
+    """Drops as they are, and one incident for all who left because of the same trouble."""
+    is_drop = F.col("kind") == "destination_drop"
+    rows = caused.where(is_drop | F.col("cause_id").isNotNull()).withColumns(
+        {"own_start_ms": F.when(is_drop, F.col("started_ms")), "own_end_ms": F.when(is_drop, F.col("ended_ms"))}
+    )
+    own = ["destination", "own_cause", "own_start_ms", "own_end_ms"]  # all of them null for who left
+    return (
+        rows.groupBy(*_STREAM, "kind", "cause", "cause_id", *own)
         .agg(
             F.min("started_ms").alias("started_ms"),
-            F.max("started_ms").alias("ended_ms"),
-            F.count(F.lit(1)).alias("viewers"),
+            F.max(F.when(is_drop, F.col("ended_ms")).otherwise(F.col("started_ms"))).alias("ended_ms"),
+            F.count(F.when(~is_drop, 1)).alias("left"),
+        )
+        .select(
+            *_STREAM,
+            "kind",
+            "started_ms",
+            "ended_ms",
+            "destination",
+            F.when(~is_drop, F.col("left")).alias("viewers"),
+            "own_cause",
+            "cause",
+            "cause_id",
         )
     )
-    empty = F.lit(None).cast("string")
-    return together.withColumns({"destination": empty, "own_cause": empty})
 
 
 def _caused(incidents: DataFrame, troubles: DataFrame) -> DataFrame:
