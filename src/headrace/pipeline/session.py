@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.pipeline.archive import PACKAGE, pack_for_this_process
+from headrace.pipeline.bare_session import make_bare_session
 from headrace.pipeline.class_archive import ClassArchive
 from headrace.pipeline.errors import PipelineError
 from headrace.pipeline.java import Java, find_java, user_cache_dir
@@ -223,12 +224,11 @@ def _start(
         if is_short and (_written is None or not classes.holds_profiles):
             options.insert(0, _SHORT_JAVA)
     settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    settings |= {"spark.app.name": app_name, "spark.master": master}
     try:
         with _without_stdout() if _written is not None else nullcontext():
-            session = builder.getOrCreate()
+            # A JVM that writes down its classes is to have them all.
+            session = _get_or_create(settings, is_bare=is_short and is_local(master) and _written is None)
     except Exception as error:
         if is_kubernetes(master) and _NO_EXECUTOR_LASTS in str(error):
             raise PipelineError("EXECUTORS_ENDING", master=master) from error
@@ -239,6 +239,16 @@ def _start(
     if archive is not None:
         session.sparkContext.addPyFile(str(archive))
     return session
+
+
+def _get_or_create(settings: Mapping[str, str], *, is_bare: bool) -> SparkSession:
+    session = None
+    if is_bare and SparkContext._active_spark_context is None:
+        session = make_bare_session(SparkContext(conf=SparkConf().setAll(list(settings.items()))))
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return session or builder.getOrCreate()
 
 
 def _class_options(archive: ClassArchive, leaves_classes: bool) -> str | None:
