@@ -1,4 +1,4 @@
-"""Fewer calls to the JVM to make a plan: three quarters of them ask again what was answered before, or carry a list.
+"""Fewer calls to the JVM to make a plan: most ask again what was answered before, carry a list, or let go.
 
 `F.max("x")` asks the JVM for the class of functions, then whether it has `max`, then calls it, every time; and a list
 of five columns is taken there in seven calls. Owns what is remembered of answers that never change, and how lists go
@@ -68,7 +68,7 @@ def remember_functions(spark: SparkSession) -> None:
 def keep_objects(spark: SparkSession) -> None:
     """The JVM keeps all that Python has got from it, up to its end: for a short job.
 
-    Else it is told of each object that Python does not need any more, in a call of its own: two of five calls.
+    Else it is told of each object that Python does not need any more, in a call of its own: a third of all calls.
     """
     gateway: Any = spark.sparkContext._gateway
     gateway.gateway_property.enable_memory_management = False
