@@ -352,6 +352,29 @@ def test_messages_wait_once_flushes_are_long_as_a_rule() -> None:
     with_rig(test)
 
 
+@pytest.mark.parametrize(("players", "waits"), [(96, False), (97, True)])
+def test_from_a_hundred_players_on_messages_wait_however_fast_the_machine_is(players: int, waits: bool) -> None:
+    async def test(rig: Rig) -> None:
+        rests: list[float] = []
+
+        def rest(until_s: float) -> float:
+            rests.append(until_s)
+            return 0.0
+
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=0.05, rest=rest)
+        for _ in range(players):
+            rig.join()
+        rig.fanout._usual_s = -1.0  # faster than any
+        published = rig.publish(preamble())
+        await rig.deliver()
+        assert bool(rests) == waits
+        published += rig.publish(frames(3))
+        await rig.deliver()
+        assert all(viewer.sent == published for viewer in rig.viewers)
+
+    with_rig(test)
+
+
 def test_nothing_waits_after_a_single_flush_that_took_longer_than_the_others() -> None:
     async def test(rig: Rig) -> None:
         rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=60.0)
