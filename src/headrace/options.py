@@ -360,8 +360,8 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         # Beyond a quarter of a second players would notice, and no more processor time is saved.
         kind=_whole_number(0, 250, metavar="MS"),
         default="50",
-        help="How long messages may wait for each other where there are so many players that sending takes its time, "
-        "or ten publishers and more; 0 sends each at once.",
+        help="How long messages may wait for each other where there are a hundred players or more or sending "
+        "takes its time, or ten publishers and more; 0 sends each at once.",
     ),
     Flag(
         name="relay-to",

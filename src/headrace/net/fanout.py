@@ -23,7 +23,7 @@ from headrace.telemetry.metrics import ServerMetrics
 # After a flush the next one waits for so many times as long as one usually takes, and begins `merge_s` after it at the
 # latest: then what comes meanwhile is joined. A send costs 4 to 8 us however small it is. Where players are few and
 # flushes are short nothing waits. By the time alone 200 players did not wait on a machine that was twice as fast as the
-# one before, and cost 0.8 times what they cost nginx instead of 0.4.
+# one before, and cost 0.8 times what they cost nginx instead of 0.5.
 _PAUSE_FACTOR = 40
 _SHORT_FLUSH_S = 0.0015
 _FEW_GROUPS = 3

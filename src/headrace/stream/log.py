@@ -6,7 +6,7 @@ who reads: a reader holds a `Cursor` (cursor.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Protocol
@@ -83,7 +83,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
 NO_POSITION = -1
 
 
-def encode_entries(entries: Sequence[Entry], chunk_size: int) -> bytes:
+def encode_entries(entries: Iterable[Entry], chunk_size: int) -> bytes:
     """The messages as chunks on the message stream that nearly every reader has: the same bytes for all of them.
 
     They are made when they are sent, and copied once. Kept with the entries they took as much memory as the payloads:

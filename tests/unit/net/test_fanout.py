@@ -312,14 +312,20 @@ def test_those_who_stay_are_few_groups_again_and_miss_nothing() -> None:
     with_rig(test)
 
 
+def noted_rests(waited_s: float) -> tuple[list[float], Callable[[float], float]]:
+    """Until when a source was told to rest, and the source: what comes of it has waited for so long."""
+    rests: list[float] = []
+
+    def rest(until_s: float) -> float:
+        rests.append(until_s)
+        return waited_s
+
+    return rests, rest
+
+
 def test_a_source_rests_while_messages_wait_for_each_other_and_not_else() -> None:
     async def test(rig: Rig) -> None:
-        rests: list[float] = []
-
-        def rest(until_s: float) -> float:
-            rests.append(until_s)
-            return 0.0
-
+        rests, rest = noted_rests(waited_s=0.0)
         rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=0.5, rest=rest)
         rig.join()
         rig.publish(preamble())
@@ -333,12 +339,7 @@ def test_a_source_rests_while_messages_wait_for_each_other_and_not_else() -> Non
 
 def test_messages_wait_once_flushes_are_long_as_a_rule() -> None:
     async def test(rig: Rig) -> None:
-        rests: list[float] = []
-
-        def rest(until_s: float) -> float:
-            rests.append(until_s)
-            return 60.0  # what comes has waited
-
+        rests, rest = noted_rests(waited_s=60.0)
         rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=60.0, rest=rest)
         sends = noted_sends(rig.join(), took_s=0.005)
         for message in preamble():
@@ -355,12 +356,7 @@ def test_messages_wait_once_flushes_are_long_as_a_rule() -> None:
 @pytest.mark.parametrize(("players", "waits"), [(96, False), (97, True)])
 def test_from_a_hundred_players_on_messages_wait_however_fast_the_machine_is(players: int, waits: bool) -> None:
     async def test(rig: Rig) -> None:
-        rests: list[float] = []
-
-        def rest(until_s: float) -> float:
-            rests.append(until_s)
-            return 0.0
-
+        rests, rest = noted_rests(waited_s=0.0)
         rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=0.05, rest=rest)
         for _ in range(players):
             rig.join()
