@@ -104,14 +104,16 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# The package itself is installed in place: a change of the sources needs no second install.
+# The package itself is installed in place: a change of the sources needs no second install. --no-deps: the lock is whole,
+# and pip's resolver gives up at a newer release of what is wanted with an extra.
 $(VENV)/.run-installed: $(VENV)/.made pyproject.toml requirements/run.txt
-	$(PIP) install --quiet --require-hashes -r requirements/run.txt
+	$(PIP) install --quiet --no-deps --require-hashes -r requirements/run.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.test-installed: $(VENV)/.run-installed requirements/test.txt
-	$(PIP) install --quiet --require-hashes -r requirements/test.txt
+	$(PIP) install --quiet --no-deps --require-hashes -r requirements/test.txt
+	@$(PIP) check --quiet
 	@touch $@
 
 $(KUBERNETES)/.built: $(wildcard $(KUBERNETES_SOURCES)/go.* $(KUBERNETES_SOURCES)/*/*.go)
