@@ -5,7 +5,7 @@
 The files are written, not sparse, and read once before anything is measured: this compares processors, not disks. Every
 figure is the best of some runs: as wall time, and for the parts of the source by themselves also as processor time,
 which other work on the machine disturbs less. ffprobe is taken from PATH, and left out where there is none.
-Spark is warm: the JVM has compiled what it runs, which takes some hundred queries (`--warm-ups`), of one clip.
+Spark is warm: the JVM has compiled what it runs, which takes a thousand queries (`--warm-ups`), of one clip.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--sizes-mb", type=int, nargs="+", default=[1024, 2048, 4096])
     parser.add_argument("--counts", type=int, nargs="+", default=[10, 1000], help="files, of the first size in all")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--warm-ups", type=int, default=300, help="queries before the first that is measured")
+    parser.add_argument("--warm-ups", type=int, default=1000, help="queries before the first that is measured")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     runs, figures = options.runs, []

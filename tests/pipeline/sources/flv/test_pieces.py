@@ -19,7 +19,7 @@ def test_pieces_cover_a_file_once_and_none_is_longer_than_allowed(begin: int, le
     assert [part.begin for part in parts] == [begin, *(part.stop for part in parts[:-1])]
     assert parts[-1].stop == begin + length
     assert all(part.stop - part.begin <= max_bytes for part in parts)
-    assert all(part.stop - part.begin == part.step for part in parts[:-1])
+    assert len({part.stop - part.begin for part in parts[:-1]}) <= 1
     assert [part.is_exact for part in parts] == [True] + [False] * (len(parts) - 1)
     assert [part.tags_before for part in parts] == [7] + [None] * (len(parts) - 1)
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from headrace.pipeline.sources.flv.chain import Chain
 from headrace.pipeline.sources.flv.files import MappedFile
 from headrace.pipeline.sources.flv.pieces import Range
 from headrace.pipeline.sources.flv.walk import Problem, Tags, walk, whole_tags
@@ -191,17 +192,30 @@ def test_a_second_chain_through_the_whole_file_is_never_taken_for_the_first(max_
     assert read_split(file, max_bytes) == whole
 
 
-def test_a_piece_that_is_not_sure_gives_nothing_and_the_one_before_reads_it() -> None:
+def test_a_piece_that_is_not_sure_of_its_place_comes_from_one_before_it_and_keeps_that_to_itself() -> None:
     tags = [*recording(3), encode_tag(VIDEO, b"".join(recording(60))), *recording(3)]
     data = HEADER + b"".join(tags)
-    inside = _offsets(tags)[len(recording(3))] + 500
-    first = Range(0, inside, len(data), inside)
-    second = Range(inside, len(data), len(data), inside, is_exact=False, tags_before=None)
-    assert list(walk(MemoryFile(data), second)) == []
-    found = [one for one in walk(MemoryFile(data), first) if isinstance(one, Tags)]
-    assert sum(len(one.starts) for one in found) == len(tags)
-    assert found[0].first_index == 0
-    assert found[-1].first_index == len(tags) - len(found[-1].starts)
+    before = len(recording(3)) + 1
+    inside = _offsets(tags)[before - 1] + 500
+    first, second = Range(0, inside, len(data)), Range(inside, len(data), len(data), is_exact=False, tags_before=None)
+    assert Chain(MemoryFile(data), len(HEADER), len(data)).anchor(inside) is None
+    for part, expected in ((first, _offsets(tags)[:before]), (second, _offsets(tags)[before:])):
+        found = [one for one in walk(MemoryFile(data), part) if isinstance(one, Tags)]
+        assert [one.base + int(start) for one in found for start in one.starts] == expected
+        assert found[0].first_index == part.tags_before
+
+
+def test_a_piece_that_begins_behind_damage_does_not_tell_of_it_again() -> None:
+    tags = recording(30)
+    data = bytearray(HEADER + b"".join(tags))
+    broken, unsure = _offsets(tags)[4], _offsets(tags)[5]
+    data[broken] = 0
+    file = MemoryFile(bytes(data))
+    assert Chain(file, len(HEADER), len(data)).anchor(unsure) is None  # no link stretches across it
+    second = Range(unsure, len(data), len(data), is_exact=False, tags_before=None)
+    assert read_whole(file).problems[0].resumed_at == unsure
+    assert [one.byte_offset for one in walk(file, second) if isinstance(one, Problem)] == []
+    assert sum(len(one.starts) for one in walk(file, second) if isinstance(one, Tags)) == len(tags) - 5
 
 
 # --- large files

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.pipeline.sources.flv.files import Bytes, FileBytes
+from headrace.pipeline.sources.flv.gather import numbers_at
 from headrace.protocol.flv import MAX_PAYLOAD_BYTES
 
 Offsets = npt.NDArray[np.int64]
@@ -169,7 +170,7 @@ class Chain:
         data = self._file.read(base, min(stop, self.size))
         before = None if across is None else across - base
         starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        scratch = np.empty((3, _SCAN_BYTES), np.uint8)
+        scratch = np.empty((2, _SCAN_BYTES), np.uint8)
         count = 0
         for at in range(max(first, base + FRAME_BYTES), stop, _SCAN_BYTES):
             found = _scan(data, at - base, min(at + _SCAN_BYTES, stop) - base, before, scratch)
@@ -192,31 +193,23 @@ def _scan(data: Bytes, first: int, stop: int, before: int | None, scratch: Bytes
     count = stop - first
     high, upper, middle, low = (sizes[shift : count + shift] for shift in range(SIZE_BYTES))
     # Into memory that is there: an array of this size is asked of the system each time, and that took twice as long.
-    may_be_size = np.less_equal(high, 1, out=scratch[0, :count].view(np.bool_))
-    least = 0 if before is None else max(0, first - SIZE_BYTES - before) >> 16
-    if least:
-        # In eight bits: behind a high byte of 1 only an upper one of 0 can be a size, and that becomes 255.
-        reach = np.subtract(upper, high, out=scratch[1, :count])
-        may_be_size &= np.greater_equal(reach, min(least, 255), out=scratch[2, :count].view(np.bool_))
-    elif np.count_nonzero(may_be_size) > count >> 3:
+    least = 0 if before is None else min(max(0, first - SIZE_BYTES - before) >> 16, 255)
+    reaches = np.greater_equal(upper, least, out=scratch[0, :count].view(np.bool_))
+    may_be_size = np.less(high, scratch[0, :count], out=reaches)  # 0, where the next byte reaches back
+    is_one = np.equal(high, 1, out=scratch[1, :count].view(np.bool_))
+    may_be_size |= np.less(upper, scratch[1, :count], out=is_one)  # 1 and 0: of the largest tags
+    if not least and np.count_nonzero(may_be_size) > count >> 3:
         # Zeros, as in padding and in holes: no size. Asked only then, it takes longer than all the rest.
         may_be_size &= (high | upper | middle).astype(bool) | (low >= TAG_HEADER_BYTES)
-    places = np.flatnonzero(may_be_size)
-    length = _big_endian(sizes, places, SIZE_BYTES)
-    ends = places + first
-    starts = ends - SIZE_BYTES - length
-    kept = starts >= 0
+    ends = np.flatnonzero(may_be_size)
+    lengths = numbers_at(sizes, ends)
+    ends += first
+    starts = ends - lengths
+    starts -= SIZE_BYTES
+    kept = (starts >= 0) & (lengths >= TAG_HEADER_BYTES)
     if before is not None:
-        kept &= (starts < before) & (length <= MAX_LINK_BYTES)
-    starts, ends, length = starts[kept], ends[kept], length[kept]
-    kept = IS_TAG_TYPE[data[starts]]
-    starts, ends, length = starts[kept], ends[kept], length[kept]
-    kept = _big_endian(data, starts + 1, 3) == length - TAG_HEADER_BYTES
+        kept &= starts < before
+    starts, ends, lengths = starts[kept], ends[kept], lengths[kept]
+    heads = numbers_at(data, starts)  # a byte for the type, three for the size
+    kept = IS_TAG_TYPE[heads >> 24] & (heads & MAX_PAYLOAD_BYTES == lengths - TAG_HEADER_BYTES)
     return Links(starts[kept], ends[kept])
-
-
-def _big_endian(data: Bytes, places: Offsets, width: int) -> Offsets:
-    value = np.zeros(len(places), np.int64)
-    for shift in range(width):
-        value = value << 8 | data[places + shift]
-    return value

@@ -27,6 +27,12 @@ def bytes_at(data: Bytes, places: npt.NDArray[np.int64], width: int) -> Bytes:
     return np.concatenate((rows, np.frombuffer(b"".join(rest), np.uint8).reshape(-1, width)))
 
 
+def numbers_at(data: Bytes, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The number of four bytes at each place, in any order. None of them beyond the data."""
+    items: npt.NDArray[Any] = np.ndarray((max(0, len(data) - _NUMBER.itemsize + 1),), _ITEMS[4], data, strides=(1,))
+    return items[places].view(_NUMBER).astype(np.int64)
+
+
 def big_endian(rows: Bytes) -> npt.NDArray[np.int64]:
     """Rows of four bytes as numbers."""
     return np.ascontiguousarray(rows).view(_NUMBER).reshape(-1).astype(np.int64)

@@ -24,13 +24,12 @@ class Range(NamedTuple):
     begin: int
     stop: int
     size: int  # of the file, as it was when the ranges were made
-    step: int  # the distance from each of the following pieces' beginnings to the next
     is_exact: bool = True  # begins where a tag does, or the file
     tags_before: int | None = 0
 
     @classmethod
     def whole(cls, size: int) -> Range:
-        return cls(0, size, size, size)
+        return cls(0, size, size)
 
 
 class Place(NamedTuple):
@@ -65,9 +64,9 @@ def split(path: str, begin: int, size: int, max_bytes: int, tags_before: int | N
     """The pieces of a file from `begin`, which is its first byte or a tag's, up to `size`. All of one length."""
     count = max(1, -(-(size - begin) // max_bytes))
     step = max(1, -(-(size - begin) // count))
-    yield Piece(path, Range(begin, min(begin + step, size), size, step, tags_before=tags_before))
+    yield Piece(path, Range(begin, min(begin + step, size), size, tags_before=tags_before))
     for start in range(begin + step, size, step):
-        yield Piece(path, Range(start, min(start + step, size), size, step, is_exact=False, tags_before=None))
+        yield Piece(path, Range(start, min(start + step, size), size, is_exact=False, tags_before=None))
 
 
 def pack(pieces: Iterable[Piece], max_bytes: int, min_tasks: int) -> list[tuple[Piece, ...]]:

@@ -6,12 +6,12 @@ Owns the order of reading, what happens at damage, and who reads what when a fil
 What is no tag is a problem, and tags begin again at the first sure place (`chain`) behind it.
 
 **A split file** gives the same tags and problems, however it is split and whatever is in it. A piece begins where the
-file does, or at its own first byte if that place is sure; if not, it has nothing to do. It ends before the next piece
-that begins: at its last byte it asks, with the same bytes and so with the same answer, whether the following piece is
-sure of its place, and if not, reads that one too. Why this is the walk of the whole file: each piece takes up where a
-reader from the first byte would be. If that reader crosses a sure place inside a tag, that tag is the one link there;
-if it is searching, it goes on from the first sure place it comes to, which this is, or was before.
-A hostile file can only make its pieces unsure, and is then read by one task instead of several.
+file does, or at its own first byte if that place is sure; if not, it comes from a sure place before it, or from the
+file's first byte, and keeps what it passes on the way to itself. It ends with its last byte: the piece behind it needs
+nobody to tell it where to begin. Why this is the walk of the whole file: each piece takes up where a reader from the
+first byte would be. If that reader crosses a sure place inside a tag, that tag is the one link there; if it is
+searching, it goes on from the first sure place it comes to, which this is, or was before.
+A hostile file can only make its pieces unsure, and then each of them walks all that is before it, without making rows.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 from headrace.pipeline.sources.flv.chain import (
     FRAME_BYTES,
     IS_TAG_TYPE,
+    MAX_LINK_BYTES,
     SIZE_BYTES,
     Chain,
     Fault,
@@ -42,6 +43,8 @@ _DATA_OFFSET_AT = 5
 # Tags looked at before they are checked: few behind damage, where most turn out to be none.
 _RUN_BEHIND_DAMAGE = 64
 _LONGEST_RUN = 1 << 16
+# How far before a place that is not sure the next one is tried, at first: what makes a place unsure is mostly one tag.
+_FIRST_STEP_BACK_BYTES = 2 * MAX_LINK_BYTES
 _TYPE_AND_SIZE = Struct(">I")
 
 
@@ -70,18 +73,26 @@ def walk(file: FileBytes, part: Range) -> Iterator[Tags | Problem]:
     size = min(part.size, file.size)
     first_tag, fault = read_file_header(file, size)
     chain = Chain(file, first_tag or 0, size)
-    start: int | None
-    if not part.is_exact:
-        start = chain.anchor(part.begin) if first_tag is not None else None
-    elif part.begin == 0 and fault is not None:
-        start = chain.resume_after(first_tag - 1) if first_tag is not None else None
+    start: int | None = None
+    if first_tag is not None:
+        start = chain.resume_after(first_tag - 1) if fault is not None else first_tag
+    if part.begin == 0 and fault is not None:
         yield Problem(0 if first_tag is None else _DATA_OFFSET_AT, *fault, start)
-    else:
-        start = max(part.begin, first_tag) if first_tag is not None else None
     if start is not None:
+        start = max(start, part.begin) if part.is_exact else _sure_place_before(chain, part.begin, start)
         yield from _walk_from(chain, file, start, part)
     if part.begin <= size < min(part.stop, part.size):
         yield Problem(size, f"a file of {size} bytes", f"the {part.size} that it had")
+
+
+def _sure_place_before(chain: Chain, begin: int, first: int) -> int:
+    """Where a walk has to start that is to come to `begin` as one from the file's `first` tag would."""
+    place, step = begin, _FIRST_STEP_BACK_BYTES
+    while place > first:
+        if (start := chain.anchor(place)) is not None:
+            return start
+        place, step = place - step, step * 8
+    return first
 
 
 def whole_tags(file: FileBytes, position: int, stop: int) -> tuple[int, int]:
@@ -126,20 +137,18 @@ def read_file_header(file: FileBytes, size: int) -> tuple[int | None, Fault | No
 
 
 def _walk_from(chain: Chain, file: FileBytes, position: int, part: Range) -> Iterator[Tags | Problem]:
+    """What begins in the part. The position is in it, or before it."""
     index = part.tags_before
     stop, run, needed = min(part.stop, chain.size), _LONGEST_RUN, 0
-    while True:
-        while position >= stop:
-            if stop >= chain.size or chain.anchor(stop) is not None:
-                return
-            stop = min(stop + part.step, chain.size)
+    while position < stop:
         data = file.read(position, min(position + max(file.window_bytes, needed), chain.size))
         starts, ends = _tags_in(data, run)
         count = int(starts.searchsorted(stop - position))
-        starts, ends = starts[:count], ends[:count]
         if count:
-            yield Tags(data, position, starts, ends, index)
-            position += int(ends[-1])
+            passed = int(starts.searchsorted(part.begin - position)) if position < part.begin else 0
+            if passed < count:
+                yield Tags(data, position, starts[passed:count], ends[passed:count], index)
+            position += int(ends[count - 1])
             index = None if index is None else index + count
             run, needed = min(run * 2, _LONGEST_RUN), 0
             continue
@@ -148,7 +157,8 @@ def _walk_from(chain: Chain, file: FileBytes, position: int, part: Range) -> Ite
             needed = end - position  # the window was too short for it
             continue
         resumed_at = chain.resume_after(position)
-        yield Problem(position, *chain.fault(position), resumed_at)
+        if position >= part.begin:
+            yield Problem(position, *chain.fault(position), resumed_at)
         if resumed_at is None:
             return
         position, run = resumed_at, _RUN_BEHIND_DAMAGE
