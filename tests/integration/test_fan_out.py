@@ -25,9 +25,10 @@ def test_three_players_get_the_same_as_was_published(stage: Stage, clips: ClipLi
     players = [stage.play(server.url()) for _ in range(3)]
     added = server.wait_for_log("Subscriber added", count=3)
     publisher.finish()
-    got = [player.wait_ended() for player in players]
-    assert_from_first_keyframe(got[0], packets_of(clip.path))
-    assert got[0] == got[1] == got[2]
+    sent = packets_of(clip.path)
+    for player in players:
+        # Whoever joins before the first keyframe is here may have a packet of sound more than the others.
+        assert_from_first_keyframe(player.wait_ended(), sent)
     assert added["subscribers"] == 3
 
 
