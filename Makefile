@@ -57,7 +57,7 @@ test: $(VENV)/.test-installed ## run the tests, with coverage; make test TESTS=t
 	$(if $(IS_PART),,$(MAKE) test-spark)
 
 test-spark: $(VENV)/.test-installed ## run only those that need Spark
-	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) tests/pipeline tests/examples tests/integration/test_pipeline.py
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m spark $(PYTEST_ARGS) tests/pipeline tests/examples tests/integration/test_pipeline.py
 
 kubernetes: $(KUBERNETES)/.built ## build a Kubernetes for test-kubernetes: needs Go, takes minutes, once
 

@@ -146,7 +146,6 @@ def mbps_by_second(path: Path, seconds: int) -> list[float]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(400)
-@pytest.mark.xdist_group("spark")
 def test_the_plot_has_a_line_for_each_recording_with_its_bitrate(tmp_path: Path) -> None:
     (tmp_path / "recordings" / "more").mkdir(parents=True)
     low = make_recording(tmp_path / "recordings" / "low.flv", 4, "200k")

@@ -89,7 +89,6 @@ def test_where_it_cannot_be_written_there_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("which", ["found", "bundled"])
 def test_a_second_job_begins_with_the_classes_of_the_first(tmp_path: Path, which: str) -> None:
     cache = tmp_path / "cache"

@@ -17,7 +17,7 @@ from tests.pipeline.clusters.yarn import yarn
 from tests.pipeline.hadoop import has_maven
 from tests.pipeline.jobs.logs_on_disk import all_tables
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(1800)]
 
 
 def test_the_executors_of_these_tests_have_no_headrace_of_their_own(elsewhere: Spark) -> None:

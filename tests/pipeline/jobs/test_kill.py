@@ -18,7 +18,7 @@ from headrace.pipeline.resolutions import WINDOWS_S
 from tests.pipeline.flv_files import HEADER, recording
 from tests.pipeline.jobs.logs_on_disk import event_keys, read, some_stream, write_events
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 DEADLINE_S = 600.0  # against hanging: with six other jobs on two cores the last run alone took more than four minutes
 _LOOK_S = 0.01
