@@ -45,21 +45,19 @@ def test_batch_on_a_local_cluster_with_another_default_file_system(
     assert_same(tmp_path / "lake", local_tables)
 
 
-def test_batch_and_a_stream_on_yarn(elsewhere: Spark, logs: Logs, local_tables: Tables, tmp_path: Path) -> None:
+def test_a_stream_on_yarn(elsewhere: Spark, logs: Logs, local_tables: Tables, tmp_path: Path) -> None:
     if not has_maven():
         pytest.fail("Maven, which brings Hadoop's servers, is not on PATH")
     with yarn(tmp_path / "yarn") as cluster:
-        for number, job_words in enumerate((["batch"], ["run", "--once"])):
-            lake = tmp_path / f"lake-{number}"
-            words = [*job_words, *cluster.words(), *logs.words(lake)]
-            job = elsewhere.start_job("yarn", *words, environ={"HADOOP_CONF_DIR": str(cluster.conf)})
-            try:
-                said = job.wait_done()
-            finally:
-                job.stop()
-            assert executors_in(said)["headrace"] == "headrace.zip"
-            assert_same(lake, local_tables)
-        assert cluster.applications() == ["SUCCEEDED"] * 2
+        words = ["run", "--once", *cluster.words(), *logs.words(tmp_path / "lake")]
+        job = elsewhere.start_job("yarn", *words, environ={"HADOOP_CONF_DIR": str(cluster.conf)})
+        try:
+            said = job.wait_done()
+        finally:
+            job.stop()
+        assert executors_in(said)["headrace"] == "headrace.zip"
+        assert_same(tmp_path / "lake", local_tables)
+        assert cluster.applications() == ["SUCCEEDED"]
 
 
 def test_batch_and_a_job_that_goes_on_over_spark_connect(
