@@ -2,9 +2,10 @@
 
     .venv/bin/python -m benchmarks.flv_source [--sizes-mb 1024 2048 4096] [--counts 10 1000] [--json out.json]
 
-The files are written, not sparse, and read once before anything is measured: this compares processors, not disks. Every
-figure is the best of some runs: as wall time, and for the parts of the source by themselves also as processor time,
-which other work on the machine disturbs less. ffprobe is taken from PATH, and left out where there is none.
+The files are written, not sparse, and read once before anything is measured: this compares processors, not disks. What
+is compared takes turns, and is told as medians, with the best beside them. The parts of the source by themselves are
+told at their best, also as processor time, which other work on the machine disturbs less. ffprobe is taken from PATH,
+and left out where there is none.
 Spark is warm: the JVM has compiled what it runs, which takes a thousand queries (`--warm-ups`), of one clip.
 """
 
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import tempfile
 import time
@@ -42,6 +44,7 @@ from headrace.pipeline.sources.flv.walk import Tags, walk
 FILE_HEADER_BYTES = 13
 _MOST_FILES_BY_FFPROBE = 100  # a thousand take minutes: it looks for a second of media in each, and decodes it
 _WARM_UPS = 4  # runs of each query before it is measured
+_QUERIES_A_ROUND = 5  # of Spark, for one of each of the others
 _HEAD_TAGS = 3  # that FFmpeg's muxer begins with: metadata, video header, audio header
 WITHOUT_DIGEST = StructType([column for column in TAG_SCHEMA.fields if column.name != "payload_digest"])
 
@@ -50,9 +53,10 @@ WITHOUT_DIGEST = StructType([column for column in TAG_SCHEMA.fields if column.na
 class Figure:
     what: str
     rows: int
-    wall_s: float
+    wall_s: float  # of what is compared the median, of a part by itself the best
     cpu_s: float | None
     mb_per_s: float  # by processor time where that is known
+    best_s: float
 
 
 def make_file(folder: Path, size_bytes: int) -> Path:
@@ -137,21 +141,14 @@ def anchors(path: Path) -> int:
     return len(places)
 
 
-def measure(what: str, size_bytes: int, work: Callable[[], int], *, runs: int, has_cpu: bool = True) -> Figure:
+def measure(what: str, size_bytes: int, work: Callable[[], int], *, runs: int) -> Figure:
     wall_s, cpu_s, rows = float("inf"), float("inf"), 0
     for _ in range(runs):
         wall, cpu = time.perf_counter(), time.process_time()
         rows = work()
         wall_s, cpu_s = min(wall_s, time.perf_counter() - wall), min(cpu_s, time.process_time() - cpu)
-    figure = Figure(
-        what,
-        rows,
-        round(wall_s, 3),
-        round(cpu_s, 3) if has_cpu else None,
-        round(size_bytes / 1e6 / (cpu_s if has_cpu else wall_s)),
-    )
-    shown = f"{figure.cpu_s:8.3f} s cpu" if has_cpu else " " * 14
-    print(f"{what:52} {rows:8} rows {figure.wall_s:8.3f} s {shown} {figure.mb_per_s:7} MB/s", flush=True)
+    figure = Figure(what, rows, round(wall_s, 4), round(cpu_s, 4), round(size_bytes / 1e6 / cpu_s), round(wall_s, 4))
+    print(f"{what:52} {rows:8} rows {wall_s:8.3f} s {cpu_s:8.3f} s cpu {figure.mb_per_s:7} MB/s", flush=True)
     return figure
 
 
@@ -183,30 +180,44 @@ def parts_by_themselves(path: Path, runs: int) -> list[Figure]:
     return figures
 
 
-def against_others(spark: SparkSession, paths: list[Path], runs: int) -> list[Figure]:
-    """The same files by Spark, PyAV and ffprobe, in turn, by wall time: the first has all processors, as it would."""
+def against_others(spark: SparkSession, paths: list[Path], rounds: int) -> list[Figure]:
+    """The same files by Spark, PyAV and ffprobe, in turn, by wall time: the first has all processors, as it would.
+
+    Spark is asked several times in a round: it is to have about as long as the others to be disturbed.
+    """
     size, name = sum(path.stat().st_size for path in paths), f"{len(paths)} of {paths[0].stat().st_size >> 20} MB"
     place = paths[0].parent if len(paths) > 1 else paths[0]
-    figures = []
-    for what, columns in (("packets' columns", PACKET_COLUMNS), ("all columns, digests", None)):
-        work = partial(count_in_spark, spark, place, columns)
+    packets, everything = (partial(count_in_spark, spark, place, columns) for columns in (PACKET_COLUMNS, None))
+    works: dict[str, Callable[[], int]] = {
+        "Spark, packets' columns": packets,
+        "Spark, all columns, digests": everything,
+    }
+    for work in works.values():
         for _ in range(_WARM_UPS):
             work()
-        figures.append(measure(f"Spark, {what}, {name}", size, work, runs=runs, has_cpu=False))
-    figures += [
-        measure(
-            f"PyAV, {name}",
-            size,
-            lambda: sum(map(count_packets, paths)),
-            runs=1 if len(paths) > 100 else runs,
-            has_cpu=False,
-        ),
-    ]
+    works["PyAV"] = lambda: sum(map(count_packets, paths))
     if shutil.which("ffprobe") and len(paths) <= _MOST_FILES_BY_FFPROBE:
-        figures.append(measure(f"ffprobe, {name}", size, lambda: count_by_ffprobe(paths), runs=runs, has_cpu=False))
-    for other in figures[2:]:
-        ratios = [f"{other.wall_s / own.wall_s:.1f}" for own in figures[:2]]
-        print(f"{'':52} Spark is {' and '.join(ratios)} x {other.what.partition(',')[0]}")
+        works["ffprobe"] = lambda: count_by_ffprobe(paths)
+    walls_s: dict[str, list[float]] = {what: [] for what in works}
+    rows: dict[str, int] = {}
+    for _ in range(1 if len(paths) > _MOST_FILES_BY_FFPROBE else rounds):
+        for what, work in works.items():
+            for _ in range(_QUERIES_A_ROUND if what.startswith("Spark") else 1):
+                wall = time.perf_counter()
+                rows[what] = work()
+                walls_s[what].append(time.perf_counter() - wall)
+    figures = []
+    for what, found_s in walls_s.items():
+        median_s, best_s = statistics.median(found_s), min(found_s)
+        figures.append(
+            Figure(
+                f"{what}, {name}", rows[what], round(median_s, 4), None, round(size / 1e6 / median_s), round(best_s, 4)
+            )
+        )
+        print(f"{figures[-1].what:52} {rows[what]:8} rows {median_s:8.3f} s, at best {best_s:.3f} s", flush=True)
+        if not what.startswith("Spark"):
+            ratios = [f"{median_s / own.wall_s:.1f} (at best {best_s / own.best_s:.1f})" for own in figures[:2]]
+            print(f"{'':52} Spark is {' and '.join(ratios)} x {what}")
     return figures
 
 
@@ -243,7 +254,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes-mb", type=int, nargs="+", default=[1024, 2048, 4096])
     parser.add_argument("--counts", type=int, nargs="+", default=[10, 1000], help="files, of the first size in all")
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=7, help="in turn, of each that is compared")
     parser.add_argument("--warm-ups", type=int, default=1000, help="queries before the first that is measured")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
