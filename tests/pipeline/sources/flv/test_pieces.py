@@ -14,18 +14,24 @@ MB = 1 << 20
 
 
 @given(st.integers(0, 5000), st.integers(0, 5000), st.integers(1, 1000))
-def test_pieces_cover_a_file_once_and_none_is_longer_than_allowed(begin: int, length: int, max_bytes: int) -> None:
-    parts = [piece.part for piece in split("f", begin, begin + length, max_bytes, tags_before=7)]
+def test_pieces_cover_a_file_once_and_only_the_first_is_longer_than_its_share(
+    begin: int, length: int, share: int
+) -> None:
+    parts = [piece.part for piece in split("f", begin, begin + length, share, tags_before=7)]
     assert [part.begin for part in parts] == [begin, *(part.stop for part in parts[:-1])]
     assert parts[-1].stop == begin + length
-    assert all(part.stop - part.begin <= max_bytes for part in parts)
-    assert len({part.stop - part.begin for part in parts[:-1]}) <= 1
+    first, *others = [part.stop - part.begin for part in parts]
+    assert first <= share * 1.25 + 1
+    assert all(other <= share for other in others)
+    assert len(set(others[:-1])) <= 1
     assert [part.is_exact for part in parts] == [True] + [False] * (len(parts) - 1)
     assert [part.tags_before for part in parts] == [7] + [None] * (len(parts) - 1)
 
 
-def test_a_file_is_split_into_equal_parts() -> None:
-    assert [piece.part.stop for piece in split("f", 0, 1025 * MB, 512 * MB)] == [358263467, 716526934, 1025 * MB]
+def test_the_first_piece_is_longer_by_what_the_others_need_to_find_their_place() -> None:
+    first, *others = [piece.part.stop - piece.part.begin for piece in split("f", 0, 1664 * MB, 600 * MB)]
+    assert others == [512 * MB, 512 * MB]
+    assert first == (512 + 128) * MB
 
 
 @pytest.mark.parametrize(
