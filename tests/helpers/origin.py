@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, cast
 
@@ -51,6 +51,9 @@ class Publisher:
 
     def rest(self, until_s: float) -> float:
         return 0.0
+
+    def expect(self, at_s: float, prepare: Callable[[], None]) -> None:
+        pass
 
 
 class Origin:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -110,6 +110,9 @@ class Pull:
     def rest(self, until_s: float) -> float:
         """It is read as it comes, whoever waits. What came together had waited for each other at the origin."""
         return self._waited_s
+
+    def expect(self, at_s: float, prepare: Callable[[], None]) -> None:
+        """When a message comes here is the origin's doing more than its encoder's."""
 
     def wait(self) -> asyncio.Future[Stream]:
         """The stream, once it is here; StreamError if it is not to be had."""

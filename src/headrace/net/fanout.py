@@ -11,12 +11,14 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic
-from typing import NamedTuple
+
+import msgspec
 
 from headrace.net.link import Link
 from headrace.protocol import media, messages
+from headrace.stream.cadence import Cadence
 from headrace.stream.cursor import Cursor, SkipReason
-from headrace.stream.log import MESSAGE_STREAM_ID, Entry, encode_entries
+from headrace.stream.log import MESSAGE_STREAM_ID, NO_POSITION, Entry, encode_entries
 from headrace.stream.registry import Stream
 from headrace.telemetry.metrics import ServerMetrics
 
@@ -41,6 +43,9 @@ _SOON_S = 0.001
 _SOURCE_LATE_S = 0.002
 # Bytes joined for one send. A blocked player keeps a reference to its batch: this bounds what it holds.
 BATCH_BYTES = 256 << 10
+
+
+Expect = Callable[[float, Callable[[], None]], None]
 
 
 class Player:
@@ -133,15 +138,23 @@ class _Group:
         self.position = position  # where those of them stand that keep up
 
 
-class _Batch(NamedTuple):
+class _Batch(msgspec.Struct, eq=False, gc=False):
     """What is sent to everybody who stands at `start`."""
 
     data: bytes
     start: int
     stop: int
-    frames: int  # of video, main track
-    keyframes: int
     entries: Sequence[Entry]
+
+
+class _Handed(msgspec.Struct, eq=False):
+    """A batch that was sent to a group: who stood there, how many bytes each socket took, and who stood elsewhere."""
+
+    batch: _Batch
+    now_s: float
+    players: list[Player]
+    sizes: list[int]
+    others: list[Player]
 
 
 def _first_bytes(entries: Sequence[Entry]) -> Sequence[Entry]:
@@ -152,6 +165,30 @@ def _first_bytes(entries: Sequence[Entry]) -> Sequence[Entry]:
         if size >= BATCH_BYTES:
             return entries[: index + 1]
     return entries
+
+
+def _send(batch: _Batch, players: list[Player], now_s: float) -> _Handed:
+    """The same bytes to every one of them that stands where they begin. Nothing is counted meanwhile."""
+    data, start = batch.data, batch.start
+    handed: list[Player] = []
+    sizes: list[int] = []
+    others: list[Player] = []
+    for player in players:
+        link = player.link
+        if link.is_blocked:
+            continue
+        if not player.is_plain or player.cursor.position != start:
+            others.append(player)
+            continue
+        try:
+            sizes.append(link.send_now(data))
+        except (BlockingIOError, InterruptedError):
+            sizes.append(0)
+        except OSError as error:
+            link.fail(error)
+            continue
+        handed.append(player)
+    return _Handed(batch, now_s, handed, sizes, others)
 
 
 class Fanout:
@@ -166,6 +203,7 @@ class Fanout:
         *,
         merge_s: float = 0.0,
         rest: Callable[[float], float] = lambda until_s: 0.0,
+        expect: Expect = lambda at_s, prepare: None,
     ) -> None:
         self._loop = loop
         self.stream_key = stream.key
@@ -176,6 +214,9 @@ class Fanout:
         self._merge_s = merge_s
         # Tells the stream's source until when nobody wants anything of it; how long it waits with that in any case.
         self._rest = rest
+        # Tells it when its next message is due, where that will be sent at once, and what to do shortly before.
+        self._expect = expect
+        self._cadence = Cadence()
         self._next_flush_s = 0.0
         self._timer: asyncio.TimerHandle | None = None  # of a flush that is due later
         self._viewers = 0
@@ -239,7 +280,18 @@ class Fanout:
                 if self._timer is None:
                     self._timer = self._loop.call_later(wait_s + _SOURCE_LATE_S, self._flush)
                 return
-        self._flush()
+            self._flush()
+        elif not self._send_on(_TURN_S):
+            self._loop.call_soon(self._flush)
+
+    def _prepare(self) -> None:
+        """The next message is due in a moment: do what it will take but for the sending, to have that in the caches."""
+        log = self._log
+        if log.tail > log.head:
+            data = encode_entries(log.entries(log.tail - 1, log.tail), self._chunk_size)
+            nowhere = _Batch(data, NO_POSITION, NO_POSITION, ())  # nobody stands there: nothing is sent
+            for group in self._groups:
+                _send(nowhere, group.players, 0.0)
 
     def flush(self) -> None:
         """Send what is there now, all of it."""
@@ -276,55 +328,55 @@ class Fanout:
             self._began_s = began_s
         due = self._due
         log = self._log
+        handed: list[_Handed] = []  # not counted yet: the last of the players need not wait for that
         while due:
             group = due.pop()
             if group.position < log.tail:
                 batch = self._join(max(group.position, log.head))
                 group.position = batch.stop
-                self._send(batch, group.players, now_s)
+                handed.append(_send(batch, group.players, now_s))
                 now_s = monotonic()
                 if group.position < log.tail:
                     due.insert(0, group)  # there is more than a batch: once more, after all the others
+                    self._settle(handed)
             if due and now_s - began_s > for_s:
+                self._settle(handed)
                 self._took_s += now_s - began_s
                 return False
+        self._settle(handed)
         took_s = self._took_s + now_s - began_s
         step_s = self._usual_s * _USUAL_STEP + _LEAST_STEP_S
         self._usual_s += max(min(took_s - self._usual_s, step_s), -step_s)
         self._took_s = 0.0
-        self._joined = None
+        joined, self._joined = self._joined, None
         self._next_flush_s = 0.0
         if self._merge_s and (self._usual_s > _SHORT_FLUSH_S or len(self._groups) > _FEW_GROUPS):
             pause_s = max(min(self._usual_s * _PAUSE_FACTOR, self._began_s + self._merge_s - now_s), 0.0)
             self._next_flush_s = now_s + pause_s - min(self._rest(now_s + pause_s), pause_s)
+        elif joined is not None and (due_s := self._cadence.observe(joined[1].entries, self._began_s)):
+            self._expect(due_s, self._prepare)
         return True
 
-    def _send(self, batch: _Batch, players: list[Player], now_s: float) -> None:
-        """The same bytes to every one of them that stands where they begin."""
-        data, start, stop, frames, keyframes, entries = batch
-        # Nothing is counted before all have been sent to: the last of them need not wait for that.
-        handed: list[tuple[Player, int]] = []
-        others: list[Player] = []
-        for player in players:
-            link = player.link
-            if link.is_blocked:
-                continue
-            if not player.is_plain or player.cursor.position != start:
-                others.append(player)
-                continue
-            try:
-                handed.append((player, link.send_now(data)))
-            except (BlockingIOError, InterruptedError):
-                handed.append((player, 0))
-            except OSError as error:
-                link.fail(error)
-        size = len(data)
+    def _settle(self, handed: list[_Handed]) -> None:
+        """Count what was sent, and only then serve those who stood elsewhere: that may move players to other groups."""
+        for sent in handed:
+            self._count(sent)
+        for sent in handed:
+            for player in sent.others:
+                self._serve(player)
+        handed.clear()
+
+    def _count(self, handed: _Handed) -> None:
+        batch, now_s = handed.batch, handed.now_s
+        start, stop = batch.start, batch.stop
+        frames, keyframes = count_frames(batch.entries)
+        size = len(batch.data)
         count = stop - start
         served = 0
-        for player, sent in handed:
+        for player, sent in zip(handed.players, handed.sizes, strict=True):
             link = player.link
             player.cursor.position = stop
-            if player.first_picture_s is None and self._has_picture(entries):
+            if player.first_picture_s is None and self._has_picture(batch.entries):
                 player.first_picture_s = now_s
             if sent == size:
                 link.sent_bytes += sent
@@ -332,7 +384,7 @@ class Fanout:
                 player.batch_position = start
                 player.batch_frames = player.frames
                 player.batch_keyframes = player.keyframes
-                link.keep_rest(data, sent)
+                link.keep_rest(batch.data, sent)
             player.messages += count
             if frames:
                 player.frames += frames
@@ -345,8 +397,6 @@ class Fanout:
                 served += 1
         self._metrics.messages_relayed += count * served
         self._metrics.bytes_relayed += size * served
-        for player in others:
-            self._serve(player)
 
     def _join(self, start: int) -> _Batch:
         """The messages from `start` on, about `BATCH_BYTES` at most: once, for all players that stand there."""
@@ -357,9 +407,7 @@ class Fanout:
         entries = log.entries(start, log.tail)
         if len(entries) > 1:
             entries = _first_bytes(entries)
-        frames, keyframes = count_frames(entries)
-        data = encode_entries(entries, self._chunk_size)
-        batch = _Batch(data, start, start + len(entries), frames, keyframes, entries)
+        batch = _Batch(encode_entries(entries, self._chunk_size), start, start + len(entries), entries)
         self._joined = key, batch
         return batch
 

@@ -6,7 +6,7 @@ caller iterates, so that its answer to one (accepting a connect, say) is in forc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from headrace.protocol import messages
@@ -38,6 +38,9 @@ class Connection:
     def __init__(self, handshake: Handshake) -> None:
         self._handshake: Handshake | None = handshake
         self._reader = ChunkReader(max_message_bytes=MAX_COMMAND_BYTES)
+        # For a peer that sends hardly anything but media: `ChunkReader.read`, whose False is for `receive_after`. Not
+        # before the handshake is done. Say `media_was_read` afterwards: its readers need not wait for that.
+        self.read_media: Callable[[Buffer, list[RawMessage]], bool] = self._reader.read
         self._out: list[bytes] = []
         self._out_chunk_size = 128
         self._received_bytes = 0
@@ -67,15 +70,11 @@ class Connection:
     def send_ping(self, timestamp_ms: int) -> None:
         self._send_control(messages.user_control(UserControl.PING_REQUEST, timestamp_ms))
 
-    def receive_media(self, data: Buffer, batch: list[RawMessage]) -> bool:
-        """For a peer that sends hardly anything else: add its media, on whatever message stream, to `batch`.
-
-        False if the last message there is no media: hand that to `receive_after`. Not before the handshake is done.
-        """
-        self._received_bytes += len(data)
+    def media_was_read(self, size_bytes: int) -> None:
+        """So much, by `read_media`."""
+        self._received_bytes += size_bytes
         if self._peer_window_bytes is not None:
             self._acknowledge()
-        return self._reader.read(data, batch)
 
     def _messages(self, data: Buffer) -> Iterator[Message]:
         """Messages for the subclass: commands and media. Everything below them is dealt with here."""

@@ -98,7 +98,7 @@ class ServerConnection(Connection):
         yield from self._events(self._messages(data))
 
     def receive_after(self, raw: RawMessage) -> Iterator[Event | Message]:
-        """The events of what `receive_media` stopped at, and of what followed it in the same bytes."""
+        """The events of what `read_media` stopped at, and of what followed it in the same bytes."""
         yield from self._events(self._sort((Message(*raw),)))
         yield from self._events(self._messages(b""))
 

@@ -40,6 +40,7 @@ class Publication:
     def receive(self, batch: Sequence[RawMessage], message_stream_id: int, now_s: float) -> int:
         """Take the messages of this message stream out of a batch; readers are told once. How many those were."""
         stream = self.stream
+        append = stream.log.append  # what `stream.add` does, without another call
         added: list[Entry] = []
         count = size_bytes = 0
         for type_id, timestamp_ms, its_stream_id, payload in batch:
@@ -54,12 +55,15 @@ class Publication:
                 payload = form
                 if is_metadata(payload):
                     self._report.metadata_received(stream, payload)
-            added.append(stream.add(type_id, timestamp_ms, payload))
+            if stream.is_shifted:
+                timestamp_ms = stream.shift(type_id, timestamp_ms, payload)
+            added.append(append(type_id, timestamp_ms, payload))
+        stream.tell()
+        # Readers do not wait for the rest.
         counters = self._counters
         counters.messages_in += count
         counters.bytes_in += size_bytes
-        stream.tell()
-        observe = self.watch.observe  # readers do not wait for that
+        observe = self.watch.observe
         for entry in added:
             observe(entry, now_s)
         return count

@@ -43,6 +43,12 @@ def _rest_publisher(known: weakref.ref[Stream], until_s: float) -> float:
     return stream.publisher.rest(until_s) if stream is not None and stream.publisher is not None else 0.0
 
 
+def _expect_of_publisher(known: weakref.ref[Stream], at_s: float, prepare: Callable[[], None]) -> None:
+    stream = known()
+    if stream is not None and stream.publisher is not None:
+        stream.publisher.expect(at_s, prepare)
+
+
 class _EndReporter:
     """Tells the event log, and whoever keeps the claims of workers, that a stream is over."""
 
@@ -265,6 +271,7 @@ class Server:
             self.chunk_size,
             merge_s=self._merge_s,
             rest=partial(_rest_publisher, weakref.ref(stream)),
+            expect=partial(_expect_of_publisher, weakref.ref(stream)),
         )
         self._offer(stream)
 

@@ -5,7 +5,7 @@ Pure: time comes in as `now_s`, and listeners are called in place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
@@ -35,6 +35,9 @@ class Publisher(Protocol):
     def rest(self, until_s: float) -> float:
         """Nobody reads before then: what comes meanwhile may be brought at once. How long it waits in any case."""
 
+    def expect(self, at_s: float, prepare: Callable[[], None]) -> None:
+        """Its next message is due then: where that is brought at once, `prepare` may be called shortly before."""
+
 
 class StreamState(Enum):
     LIVE = "live"
@@ -62,6 +65,7 @@ class Stream:
         self.lost_s = 0.0
         self._listeners: tuple[StreamListener, ...] = ()  # replaced, never changed: one may leave while told
         self._readers: tuple[StreamListener, ...] = ()  # those of them that want to know of every message
+        self.is_shifted = False  # the publisher's timestamps may not be its readers': it is not the first
         self._offset_ms = 0
         self._reader_count = 0
         self._away_s: float | None = None  # how long the publisher was away, until its first frame is here
@@ -99,11 +103,15 @@ class Stream:
 
     def add(self, type_id: int, timestamp_ms: int, payload: bytes) -> Entry:
         """The same for one of several: `tell` follows the last."""
-        if self._away_s is not None:
-            timestamp_ms = self._resume(type_id, timestamp_ms, payload)
-        elif self._offset_ms:
-            timestamp_ms = (timestamp_ms + self._offset_ms) & 0xFFFFFFFF
+        if self.is_shifted:
+            timestamp_ms = self.shift(type_id, timestamp_ms, payload)
         return self.log.append(type_id, timestamp_ms, payload)
+
+    def shift(self, type_id: int, timestamp_ms: int, payload: bytes) -> int:
+        """The timestamp that readers get for the publisher's own."""
+        if self._away_s is not None:
+            return self._resume(type_id, timestamp_ms, payload)
+        return (timestamp_ms + self._offset_ms) & 0xFFFFFFFF
 
     def tell(self) -> None:
         for reader in self._readers:
@@ -127,6 +135,7 @@ class Stream:
 
     def _publish(self, publisher: Publisher, now_s: float) -> None:
         if self.publish_count:
+            self.is_shifted = True
             self._away_s = max(now_s - self.lost_s, 0.0)
         self.publisher = publisher
         self.publish_count += 1

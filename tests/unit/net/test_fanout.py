@@ -52,6 +52,9 @@ class FakePublisher:
     def rest(self, until_s: float) -> float:
         return 0.0
 
+    def expect(self, at_s: float, prepare: Callable[[], None]) -> None:
+        pass
+
 
 class Viewer:
     """One player, its link, and the far end of it, which reads only when told to."""
@@ -349,6 +352,51 @@ def test_messages_wait_once_flushes_are_long_as_a_rule() -> None:
             rig.publish([message])
             await rig.deliver()
         assert 5 < len(rests) < len(sends)
+
+    with_rig(test)
+
+
+def noted_expectations() -> tuple[list[tuple[float, Callable[[], None]]], Callable[[float, Callable[[], None]], None]]:
+    """What a source was told of its next message, and the source."""
+    expected: list[tuple[float, Callable[[], None]]] = []
+    return expected, lambda at_s, prepare: expected.append((at_s, prepare))
+
+
+def test_the_source_is_told_when_its_next_message_is_due_where_that_will_leave_at_once() -> None:
+    async def test(rig: Rig) -> None:
+        expected, expect = noted_expectations()
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=0.5, expect=expect)
+        rig.publish([*preamble(), Sent(VIDEO, 40, inter_frame())])
+        assert not expected, "nobody reads"
+        rig.join()
+        rig.publish([Sent(VIDEO, 80, inter_frame())])
+        rig.publish([Sent(VIDEO, 120, inter_frame())])
+        assert [at_s for at_s, _ in expected] == [pytest.approx(time.monotonic() + 0.04, abs=0.03)]
+        rig.fanout._usual_s = 0.1
+        rig.publish([Sent(VIDEO, 160, inter_frame())])
+        assert len(expected) == 1, "messages wait for each other: nobody waits for them"
+
+    with_rig(test)
+
+
+def test_preparing_sends_and_changes_nothing() -> None:
+    async def test(rig: Rig) -> None:
+        expected, expect = noted_expectations()
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, expect=expect)
+        keeps_up, elsewhere = rig.join(), rig.join(message_stream_id=5)
+        published = rig.publish(preamble())
+        published += rig.publish([Sent(VIDEO, 40, inter_frame())])
+        published += rig.publish([Sent(VIDEO, 80, inter_frame())])
+        await rig.deliver()
+        before = keeps_up.player.cursor.position, keeps_up.link.sent_bytes, rig.metrics.bytes_relayed
+        prepare = expected[-1][1]
+        prepare()
+        await rig.deliver()
+        assert (keeps_up.player.cursor.position, keeps_up.link.sent_bytes, rig.metrics.bytes_relayed) == before
+        published += rig.publish(frames(3))
+        prepare()
+        await rig.deliver()
+        assert keeps_up.sent == elsewhere.sent == published
 
     with_rig(test)
 

@@ -248,3 +248,31 @@ def test_what_is_more_than_the_buffer_does_not_wait_for_the_next_round() -> None
         assert peers[0].received == bytes(range(100)) * 100
 
     with_peers(LOOP_FACTORIES["asyncio"], test)
+
+
+@on_both_loops
+def test_who_is_expected_is_prepared_for_shortly_before(loop_factory: LoopFactory) -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        prepared_s: list[float] = []
+        at_s = time.monotonic() + 0.05
+        rounds.expect(peers[0].ours, at_s, lambda: prepared_s.append(time.monotonic()))
+        await eventually_async(lambda: prepared_s, "the preparation")
+        assert prepared_s[0] > at_s - 0.01
+        peers[0].far.sendall(b"here")
+        await eventually_async(lambda: peers[0].received == b"here", "what was expected")
+
+    with_peers(loop_factory, test)
+
+
+def test_nothing_is_prepared_for_one_that_is_due_now_or_is_not_read_as_it_comes() -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        prepared: list[str] = []
+        rounds.expect(peers[0].ours, time.monotonic() + 0.001, lambda: prepared.append("due now"))
+        rounds.rest(peers[1].ours, time.monotonic() + 60)
+        rounds.expect(peers[1].ours, time.monotonic() + 0.02, lambda: prepared.append("rests"))
+        done: list[str] = []
+        rounds.expect(peers[0].ours, time.monotonic() + 0.1, lambda: done.append("later than both"))
+        await eventually_async(lambda: done, "the last")
+        assert not prepared
+
+    with_peers(LOOP_FACTORIES["asyncio"], test)

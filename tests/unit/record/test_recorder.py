@@ -67,6 +67,9 @@ class Source:
     def rest(self, until_s: float) -> float:
         return 0.0
 
+    def expect(self, at_s: float, prepare: Callable[[], None]) -> None:
+        pass
+
 
 class SlowWriter(RecordingWriter):
     """A disk that answers only when told; tells how often it was asked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -40,6 +41,9 @@ class FakePublisher:
 
     def rest(self, until_s: float) -> float:
         return 0.0
+
+    def expect(self, at_s: float, prepare: Callable[[], None]) -> None:
+        pass
 
 
 @dataclass(eq=False)
