@@ -290,8 +290,8 @@ class Fanout:
         if log.tail > log.head:
             data = encode_entries(log.entries(log.tail - 1, log.tail), self._chunk_size)
             nowhere = _Batch(data, NO_POSITION, NO_POSITION, ())  # nobody stands there: nothing is sent
-            for group in self._groups:
-                _send(nowhere, group.players, 0.0)
+            for group in self._groups[:1]:
+                _send(nowhere, group.players[:1], 0.0)
 
     def flush(self) -> None:
         """Send what is there now, all of it."""
