@@ -111,8 +111,9 @@ class Pull:
         """It is read as it comes, whoever waits. What came together had waited for each other at the origin."""
         return self._waited_s
 
-    def expect(self, at_s: float, prepare: Callable[[], None]) -> None:
+    def expect(self, at_s: float, prepare: Callable[[], None]) -> bool:
         """When a message comes here is the origin's doing more than its encoder's."""
+        return False
 
     def wait(self) -> asyncio.Future[Stream]:
         """The stream, once it is here; StreamError if it is not to be had."""

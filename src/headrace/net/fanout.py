@@ -43,9 +43,11 @@ _SOON_S = 0.001
 _SOURCE_LATE_S = 0.002
 # Bytes joined for one send. A blocked player keeps a reference to its batch: this bounds what it holds.
 BATCH_BYTES = 256 << 10
+# A message that is larger is not encoded once more only to be prepared.
+_PREPARED_BYTES = 64 << 10
 
 
-Expect = Callable[[float, Callable[[], None]], None]
+Expect = Callable[[float, Callable[[], None]], bool]
 
 
 class Player:
@@ -203,7 +205,7 @@ class Fanout:
         *,
         merge_s: float = 0.0,
         rest: Callable[[float], float] = lambda until_s: 0.0,
-        expect: Expect = lambda at_s, prepare: None,
+        expect: Expect = lambda at_s, prepare: False,
     ) -> None:
         self._loop = loop
         self.stream_key = stream.key
@@ -217,6 +219,7 @@ class Fanout:
         # Tells it when its next message is due, where that will be sent at once, and what to do shortly before.
         self._expect = expect
         self._cadence = Cadence()
+        self._is_prepared_for = False  # the next message: `_prepare` will be called
         self._next_flush_s = 0.0
         self._timer: asyncio.TimerHandle | None = None  # of a flush that is due later
         self._viewers = 0
@@ -286,9 +289,10 @@ class Fanout:
 
     def _prepare(self) -> None:
         """The next message is due in a moment: do what it will take but for the sending, to have that in the caches."""
-        log = self._log
-        if log.tail > log.head:
-            data = encode_entries(log.entries(log.tail - 1, log.tail), self._chunk_size)
+        self._is_prepared_for = False
+        newest = self._log.entries(max(self._log.tail - 1, self._log.head), self._log.tail)
+        if newest and len(newest[0].payload) <= _PREPARED_BYTES:
+            data = encode_entries(newest, self._chunk_size)
             nowhere = _Batch(data, NO_POSITION, NO_POSITION, ())  # nobody stands there: nothing is sent
             for group in self._groups[:1]:
                 _send(nowhere, group.players[:1], 0.0)
@@ -334,16 +338,20 @@ class Fanout:
             if group.position < log.tail:
                 batch = self._join(max(group.position, log.head))
                 group.position = batch.stop
-                handed.append(_send(batch, group.players, now_s))
-                now_s = monotonic()
-                if group.position < log.tail:
+                sent = _send(batch, group.players, now_s)
+                handed.append(sent)
+                is_more = group.position < log.tail
+                if is_more:
                     due.insert(0, group)  # there is more than a batch: once more, after all the others
+                if is_more or sent.others:
                     self._settle(handed)
+                now_s = monotonic()
             if due and now_s - began_s > for_s:
                 self._settle(handed)
-                self._took_s += now_s - began_s
+                self._took_s += monotonic() - began_s
                 return False
         self._settle(handed)
+        now_s = monotonic()
         took_s = self._took_s + now_s - began_s
         step_s = self._usual_s * _USUAL_STEP + _LEAST_STEP_S
         self._usual_s += max(min(took_s - self._usual_s, step_s), -step_s)
@@ -353,8 +361,10 @@ class Fanout:
         if self._merge_s and (self._usual_s > _SHORT_FLUSH_S or len(self._groups) > _FEW_GROUPS):
             pause_s = max(min(self._usual_s * _PAUSE_FACTOR, self._began_s + self._merge_s - now_s), 0.0)
             self._next_flush_s = now_s + pause_s - min(self._rest(now_s + pause_s), pause_s)
-        elif joined is not None and (due_s := self._cadence.observe(joined[1].entries, self._began_s)):
-            self._expect(due_s, self._prepare)
+        elif joined is not None:
+            due_s = self._cadence.observe(joined[1].entries, self._began_s)
+            if due_s is not None and not self._is_prepared_for:
+                self._is_prepared_for = self._expect(due_s, self._prepare)
         return True
 
     def _settle(self, handed: list[_Handed]) -> None:

@@ -177,10 +177,14 @@ class Link:
             return 0.0
         return self._rounds.rest(self._sock, until_s)
 
-    def expect(self, at_s: float, prepare: Callable[[], None]) -> None:
-        """The peer's next message is due then: where it is read at once, `prepare` is called shortly before."""
-        if self._rounds is not None and not self._is_forgotten:
-            self._rounds.expect(self._sock, at_s, prepare)
+    def expect(self, at_s: float, prepare: Callable[[], None]) -> bool:
+        """The peer's next message is due then: where it is read at once, `prepare` is called shortly before.
+
+        Whether it will be.
+        """
+        if self._rounds is None or self._is_forgotten:
+            return False
+        return self._rounds.expect(self._sock, at_s, prepare)
 
     def round_ended(self, error: OSError | None) -> None:
         self._lose(_describe(error) if error is not None else self._closing or "closed by peer")

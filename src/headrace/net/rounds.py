@@ -120,15 +120,16 @@ class Rounds:
             self._resting[descriptor] = self._loop.call_later(until_s - monotonic(), self._wake, descriptor)
         return self._pace_s
 
-    def expect(self, sock: socket.socket, at_s: float, prepare: Callable[[], None]) -> None:
+    def expect(self, sock: socket.socket, at_s: float, prepare: Callable[[], None]) -> bool:
         """Of one that was added: its next bytes are due then, by the monotonic clock.
 
-        Where they are read as they come, `prepare` is called shortly before.
+        Where they are read as they come, `prepare` is called shortly before, and this is True.
         """
-        if self._timer is None and sock.fileno() not in self._in_set:
-            wait_s = at_s - _PREPARED_S - monotonic()
-            if wait_s > 0:
-                self._loop.call_later(wait_s, prepare)
+        wait_s = at_s - _PREPARED_S - monotonic()
+        if wait_s <= 0 or self._timer is not None or sock.fileno() in self._in_set:
+            return False
+        self._loop.call_later(wait_s, prepare)
+        return True
 
     def _wake(self, descriptor: int) -> None:
         del self._resting[descriptor]

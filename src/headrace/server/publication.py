@@ -58,12 +58,11 @@ class Publication:
             if stream.is_shifted:
                 timestamp_ms = stream.shift(type_id, timestamp_ms, payload)
             added.append(append(type_id, timestamp_ms, payload))
-        stream.tell()
-        # Readers do not wait for the rest.
-        counters = self._counters
+        counters = self._counters  # before: whoever has a message finds it counted
         counters.messages_in += count
         counters.bytes_in += size_bytes
-        observe = self.watch.observe
+        stream.tell()
+        observe = self.watch.observe  # readers do not wait for that
         for entry in added:
             observe(entry, now_s)
         return count

@@ -43,10 +43,9 @@ def _rest_publisher(known: weakref.ref[Stream], until_s: float) -> float:
     return stream.publisher.rest(until_s) if stream is not None and stream.publisher is not None else 0.0
 
 
-def _expect_of_publisher(known: weakref.ref[Stream], at_s: float, prepare: Callable[[], None]) -> None:
+def _expect_of_publisher(known: weakref.ref[Stream], at_s: float, prepare: Callable[[], None]) -> bool:
     stream = known()
-    if stream is not None and stream.publisher is not None:
-        stream.publisher.expect(at_s, prepare)
+    return stream is not None and stream.publisher is not None and stream.publisher.expect(at_s, prepare)
 
 
 class _EndReporter:

@@ -196,8 +196,8 @@ class Session:
     def rest(self, until_s: float) -> float:
         return self.link.rest(until_s)
 
-    def expect(self, at_s: float, prepare: Callable[[], None]) -> None:
-        self.link.expect(at_s, prepare)
+    def expect(self, at_s: float, prepare: Callable[[], None]) -> bool:
+        return self.link.expect(at_s, prepare)
 
     def sweep(self, now_s: float) -> None:
         """Once a second: deadlines, pings, and the lines that are due."""

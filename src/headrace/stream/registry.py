@@ -35,8 +35,8 @@ class Publisher(Protocol):
     def rest(self, until_s: float) -> float:
         """Nobody reads before then: what comes meanwhile may be brought at once. How long it waits in any case."""
 
-    def expect(self, at_s: float, prepare: Callable[[], None]) -> None:
-        """Its next message is due then: where that is brought at once, `prepare` may be called shortly before."""
+    def expect(self, at_s: float, prepare: Callable[[], None]) -> bool:
+        """Its next message is due then: `prepare` may be called shortly before. Whether it will be."""
 
 
 class StreamState(Enum):

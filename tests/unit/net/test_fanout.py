@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.net.fanout import BATCH_BYTES, Fanout, Player
+from headrace.net.fanout import BATCH_BYTES, Expect, Fanout, Player
 from headrace.net.link import Link
 from headrace.protocol.chunks import ChunkReader
 from headrace.protocol.messages import Message
@@ -52,8 +52,8 @@ class FakePublisher:
     def rest(self, until_s: float) -> float:
         return 0.0
 
-    def expect(self, at_s: float, prepare: Callable[[], None]) -> None:
-        pass
+    def expect(self, at_s: float, prepare: Callable[[], None]) -> bool:
+        return False
 
 
 class Viewer:
@@ -356,10 +356,15 @@ def test_messages_wait_once_flushes_are_long_as_a_rule() -> None:
     with_rig(test)
 
 
-def noted_expectations() -> tuple[list[tuple[float, Callable[[], None]]], Callable[[float, Callable[[], None]], None]]:
+def noted_expectations(*, prepares: bool = False) -> tuple[list[tuple[float, Callable[[], None]]], Expect]:
     """What a source was told of its next message, and the source."""
     expected: list[tuple[float, Callable[[], None]]] = []
-    return expected, lambda at_s, prepare: expected.append((at_s, prepare))
+
+    def expect(at_s: float, prepare: Callable[[], None]) -> bool:
+        expected.append((at_s, prepare))
+        return prepares
+
+    return expected, expect
 
 
 def test_the_source_is_told_when_its_next_message_is_due_where_that_will_leave_at_once() -> None:
@@ -397,6 +402,34 @@ def test_preparing_sends_and_changes_nothing() -> None:
         prepare()
         await rig.deliver()
         assert keeps_up.sent == elsewhere.sent == published
+
+    with_rig(test)
+
+
+def test_a_message_is_prepared_for_once_however_many_were_expected() -> None:
+    async def test(rig: Rig) -> None:
+        expected, expect = noted_expectations(prepares=True)
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, expect=expect)
+        rig.join()
+        for message in [*preamble(), *frames(6)]:
+            rig.publish([message])
+        assert len(expected) == 1
+        expected[0][1]()
+        for message in frames(6):
+            rig.publish([message])
+        assert len(expected) == 2
+
+    with_rig(test)
+
+
+def test_a_flush_to_players_who_do_not_take_part_in_the_joined_send_takes_as_long_as_it_takes() -> None:
+    async def test(rig: Rig) -> None:
+        rests, rest = noted_rests(waited_s=0.0)
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, merge_s=60.0, rest=rest)
+        noted_sends(rig.join(message_stream_id=5), took_s=0.005)
+        for message in [*preamble(), *frames(60)]:
+            rig.publish([message])
+        assert rests, "long flushes make messages wait"
 
     with_rig(test)
 

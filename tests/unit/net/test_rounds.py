@@ -255,7 +255,7 @@ def test_who_is_expected_is_prepared_for_shortly_before(loop_factory: LoopFactor
     async def test(rounds: Rounds, peers: list[Peer]) -> None:
         prepared_s: list[float] = []
         at_s = time.monotonic() + 0.05
-        rounds.expect(peers[0].ours, at_s, lambda: prepared_s.append(time.monotonic()))
+        assert rounds.expect(peers[0].ours, at_s, lambda: prepared_s.append(time.monotonic()))
         await eventually_async(lambda: prepared_s, "the preparation")
         assert prepared_s[0] > at_s - 0.01
         peers[0].far.sendall(b"here")
@@ -267,9 +267,9 @@ def test_who_is_expected_is_prepared_for_shortly_before(loop_factory: LoopFactor
 def test_nothing_is_prepared_for_one_that_is_due_now_or_is_not_read_as_it_comes() -> None:
     async def test(rounds: Rounds, peers: list[Peer]) -> None:
         prepared: list[str] = []
-        rounds.expect(peers[0].ours, time.monotonic() + 0.001, lambda: prepared.append("due now"))
+        assert not rounds.expect(peers[0].ours, time.monotonic() + 0.001, lambda: prepared.append("due now"))
         rounds.rest(peers[1].ours, time.monotonic() + 60)
-        rounds.expect(peers[1].ours, time.monotonic() + 0.02, lambda: prepared.append("rests"))
+        assert not rounds.expect(peers[1].ours, time.monotonic() + 0.02, lambda: prepared.append("rests"))
         done: list[str] = []
         rounds.expect(peers[0].ours, time.monotonic() + 0.1, lambda: done.append("later than both"))
         await eventually_async(lambda: done, "the last")

@@ -67,8 +67,8 @@ class Source:
     def rest(self, until_s: float) -> float:
         return 0.0
 
-    def expect(self, at_s: float, prepare: Callable[[], None]) -> None:
-        pass
+    def expect(self, at_s: float, prepare: Callable[[], None]) -> bool:
+        return False
 
 
 class SlowWriter(RecordingWriter):
