@@ -12,10 +12,14 @@ from typing import Any
 import pyspark
 
 from headrace.pipeline.java import find_java, user_cache_dir
+from headrace.pipeline.session import hadoop_version
 
 JARS = Path(pyspark.__file__).parent / "jars"
 ANY_PORT = "127.0.0.1:0"
-_BOUNCY_CASTLE = "1.82"  # as Hadoop 3.5 has it
+# As Hadoop 3.5 has them.
+_BOUNCY_CASTLE = "1.82"
+_AMAZON_CLIENT = "2.35.4"
+_AMAZON_ACCELERATOR = "1.3.1"
 
 
 def has_maven() -> bool:
@@ -40,12 +44,19 @@ def write_conf(folder: Path, settings: Mapping[str, Mapping[str, Any]]) -> Path:
     return conf
 
 
+def s3a_jars() -> list[Path]:
+    """With which Spark reaches an object store: 690 MB."""
+    return [
+        _fetched("org.apache.hadoop", "hadoop-aws", hadoop_version()),
+        _fetched("software.amazon.awssdk", "bundle", _AMAZON_CLIENT),
+        _fetched("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", _AMAZON_ACCELERATOR),
+    ]
+
+
 def _server_jars() -> list[Path]:
     """Of the version that Spark's client is of, and what a resource manager makes its keys with."""
-    (client,) = JARS.glob("hadoop-client-api-*.jar")
-    version = client.stem.rpartition("-")[2]
     return [
-        _fetched("org.apache.hadoop", "hadoop-client-minicluster", version),
+        _fetched("org.apache.hadoop", "hadoop-client-minicluster", hadoop_version()),
         *(_fetched("org.bouncycastle", f"{name}-jdk18on", _BOUNCY_CASTLE) for name in ("bcprov", "bcpkix", "bcutil")),
     ]
 

@@ -24,7 +24,7 @@ class Logs(NamedTuple):
     data_dir: Path
     record_dir: Path
 
-    def words(self, lake: Path) -> list[str]:
+    def words(self, lake: Path | str) -> list[str]:
         return ["--data-dir", str(self.data_dir), "--record-dir", str(self.record_dir), "--lake", str(lake)]
 
 
