@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from headrace.relay.feed import Feed, FeedState
 from headrace.relay.service import Destination, Leases, RelayService
 from headrace.server.server import Server
 from headrace.server.session import Session
+from headrace.stream.cadence import Due, Prepare
 from headrace.stream.log import LogLimits
 from headrace.stream.registry import Stream
 from headrace.telemetry.events import Event
@@ -52,7 +53,7 @@ class Publisher:
     def rest(self, until_s: float) -> float:
         return 0.0
 
-    def expect(self, at_s: float, prepare: Callable[[], None]) -> bool:
+    def expect(self, due: Due, prepare: Prepare) -> bool:
         return False
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from headrace.relay.failure import ErrorClass, RelayError, Retry, RetryPolicy
 from headrace.server.publication import IngestCounters, Publication
 from headrace.server.reporter import SessionReporter
 from headrace.server.server import Server
+from headrace.stream.cadence import Due, Prepare
 from headrace.stream.log import is_metadata
 from headrace.stream.registry import Stream, not_found
 from headrace.telemetry.proof import emit_nothing
@@ -111,7 +112,7 @@ class Pull:
         """It is read as it comes, whoever waits. What came together had waited for each other at the origin."""
         return self._waited_s
 
-    def expect(self, at_s: float, prepare: Callable[[], None]) -> bool:
+    def expect(self, due: Due, prepare: Prepare) -> bool:
         """When a message comes here is the origin's doing more than its encoder's."""
         return False
 

@@ -16,7 +16,7 @@ import msgspec
 
 from headrace.net.link import Link
 from headrace.protocol import media, messages
-from headrace.stream.cadence import Cadence
+from headrace.stream.cadence import Cadence, Due, Prepare
 from headrace.stream.cursor import Cursor, SkipReason
 from headrace.stream.log import MESSAGE_STREAM_ID, NO_POSITION, Entry, encode_entries
 from headrace.stream.registry import Stream
@@ -43,11 +43,9 @@ _SOON_S = 0.001
 _SOURCE_LATE_S = 0.002
 # Bytes joined for one send. A blocked player keeps a reference to its batch: this bounds what it holds.
 BATCH_BYTES = 256 << 10
-# A message that is larger is not encoded once more only to be prepared.
-_PREPARED_BYTES = 64 << 10
 
 
-Expect = Callable[[float, Callable[[], None]], bool]
+Expect = Callable[[Due, Prepare], bool]
 
 
 class Player:
@@ -205,7 +203,7 @@ class Fanout:
         *,
         merge_s: float = 0.0,
         rest: Callable[[float], float] = lambda until_s: 0.0,
-        expect: Expect = lambda at_s, prepare: False,
+        expect: Expect = lambda due, prepare: False,
     ) -> None:
         self._loop = loop
         self.stream_key = stream.key
@@ -216,7 +214,7 @@ class Fanout:
         self._merge_s = merge_s
         # Tells the stream's source until when nobody wants anything of it; how long it waits with that in any case.
         self._rest = rest
-        # Tells it when its next message is due, where that will be sent at once, and what to do shortly before.
+        # Tells it what is due next, where that will be sent at once, and what to do shortly before.
         self._expect = expect
         self._cadence = Cadence()
         self._is_prepared_for = False  # the next message: `_prepare` will be called
@@ -287,15 +285,16 @@ class Fanout:
         elif not self._send_on(_TURN_S):
             self._loop.call_soon(self._flush)
 
-    def _prepare(self) -> None:
+    def _prepare(self, due: Due) -> bool:
         """The next message is due in a moment: do what it will take but for the sending, to have that in the caches."""
         self._is_prepared_for = False
-        newest = self._log.entries(max(self._log.tail - 1, self._log.head), self._log.tail)
-        if newest and len(newest[0].payload) <= _PREPARED_BYTES:
-            data = encode_entries(newest, self._chunk_size)
-            nowhere = _Batch(data, NO_POSITION, NO_POSITION, ())  # nobody stands there: nothing is sent
-            for group in self._groups[:1]:
-                _send(nowhere, group.players[:1], 0.0)
+        if monotonic() >= due.at_s or not self._cadence.is_awaited(due):
+            return False
+        data = encode_entries((due.like,), self._chunk_size)
+        nowhere = _Batch(data, NO_POSITION, NO_POSITION, ())  # nobody stands there: nothing is sent
+        for group in self._groups[:1]:
+            _send(nowhere, group.players[:1], 0.0)
+        return True
 
     def flush(self) -> None:
         """Send what is there now, all of it."""
@@ -362,9 +361,9 @@ class Fanout:
             pause_s = max(min(self._usual_s * _PAUSE_FACTOR, self._began_s + self._merge_s - now_s), 0.0)
             self._next_flush_s = now_s + pause_s - min(self._rest(now_s + pause_s), pause_s)
         elif joined is not None:
-            due_s = self._cadence.observe(joined[1].entries, self._began_s)
-            if due_s is not None and not self._is_prepared_for:
-                self._is_prepared_for = self._expect(due_s, self._prepare)
+            next_due = self._cadence.observe(joined[1].entries, self._began_s)
+            if next_due is not None and not self._is_prepared_for:
+                self._is_prepared_for = self._expect(next_due, self._prepare)
         return True
 
     def _settle(self, handed: list[_Handed]) -> None:

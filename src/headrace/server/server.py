@@ -19,9 +19,11 @@ from headrace.net.link import tune
 from headrace.net.listener import Listener, bind
 from headrace.net.rounds import Rounds
 from headrace.server.deadlines import Deadlines
+from headrace.server.rehearsal import Rehearsal
 from headrace.server.route import is_circle
 from headrace.server.session import Session
 from headrace.server.source import Claims, Source
+from headrace.stream.cadence import Due, Prepare
 from headrace.stream.log import LogLimits
 from headrace.stream.registry import Publisher, Stream, StreamRegistry, not_found
 from headrace.telemetry.events import StreamEnded
@@ -43,9 +45,9 @@ def _rest_publisher(known: weakref.ref[Stream], until_s: float) -> float:
     return stream.publisher.rest(until_s) if stream is not None and stream.publisher is not None else 0.0
 
 
-def _expect_of_publisher(known: weakref.ref[Stream], at_s: float, prepare: Callable[[], None]) -> bool:
+def _expect_of_publisher(known: weakref.ref[Stream], due: Due, prepare: Prepare) -> bool:
     stream = known()
-    return stream is not None and stream.publisher is not None and stream.publisher.expect(at_s, prepare)
+    return stream is not None and stream.publisher is not None and stream.publisher.expect(due, prepare)
 
 
 class _EndReporter:
@@ -97,6 +99,7 @@ class Server:
         self.max_lag_s = max_lag_s
         self._merge_s = merge_s
         self.rounds = Rounds(asyncio.get_running_loop(), max_pace_s=merge_s) if Rounds.is_possible() else None
+        self.rehearsal = Rehearsal()
         self.deadlines = deadlines or Deadlines()
         self.metrics = metrics or ServerMetrics()
         self.streams = StreamRegistry(

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import PeerError, StreamError
@@ -21,6 +22,7 @@ from headrace.server.publication import Publication
 from headrace.server.reporter import PlayRecord, SessionReporter
 from headrace.server.route import CONN, PATH, REMOTE, STREAM, VIA, decode_ids, encode_ids
 from headrace.server.source import Intake
+from headrace.stream.cadence import Due, Prepare
 from headrace.stream.cursor import Cursor, SkipReason
 from headrace.stream.registry import Stream, StreamState, not_found
 from headrace.telemetry.proof import emit_nothing
@@ -196,8 +198,12 @@ class Session:
     def rest(self, until_s: float) -> float:
         return self.link.rest(until_s)
 
-    def expect(self, at_s: float, prepare: Callable[[], None]) -> bool:
-        return self.link.expect(at_s, prepare)
+    def expect(self, due: Due, prepare: Prepare) -> bool:
+        return self.link.expect(due.at_s, partial(self._prepare, due, prepare))
+
+    def _prepare(self, due: Due, prepare: Prepare) -> None:
+        if prepare(due):
+            self._server.rehearsal.go(due.like, self._protocol.in_chunk_size, self._loop.time())
 
     def sweep(self, now_s: float) -> None:
         """Once a second: deadlines, pings, and the lines that are due."""

@@ -5,13 +5,14 @@ Pure: time comes in as `now_s`, and listeners are called in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
 from headrace.errors import StreamError, UsageError
 from headrace.protocol import media, messages
+from headrace.stream.cadence import Due, Prepare
 from headrace.stream.log import Entry, LogLimits, StreamLog, is_metadata
 
 
@@ -35,8 +36,8 @@ class Publisher(Protocol):
     def rest(self, until_s: float) -> float:
         """Nobody reads before then: what comes meanwhile may be brought at once. How long it waits in any case."""
 
-    def expect(self, at_s: float, prepare: Callable[[], None]) -> bool:
-        """Its next message is due then: `prepare` may be called shortly before. Whether it will be."""
+    def expect(self, due: Due, prepare: Prepare) -> bool:
+        """What is due of it next: `prepare` may be called shortly before. Whether it will be."""
 
 
 class StreamState(Enum):

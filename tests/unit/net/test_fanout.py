@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -14,6 +15,7 @@ from headrace.net.fanout import BATCH_BYTES, Expect, Fanout, Player
 from headrace.net.link import Link
 from headrace.protocol.chunks import ChunkReader
 from headrace.protocol.messages import Message
+from headrace.stream.cadence import Due, Prepare
 from headrace.stream.cursor import Cursor, SkipReason
 from headrace.stream.log import LogLimits
 from headrace.stream.registry import Stream, StreamRegistry
@@ -52,7 +54,7 @@ class FakePublisher:
     def rest(self, until_s: float) -> float:
         return 0.0
 
-    def expect(self, at_s: float, prepare: Callable[[], None]) -> bool:
+    def expect(self, due: Due, prepare: Prepare) -> bool:
         return False
 
 
@@ -356,12 +358,12 @@ def test_messages_wait_once_flushes_are_long_as_a_rule() -> None:
     with_rig(test)
 
 
-def noted_expectations(*, prepares: bool = False) -> tuple[list[tuple[float, Callable[[], None]]], Expect]:
+def noted_expectations(*, prepares: bool = False) -> tuple[list[tuple[Due, Prepare]], Expect]:
     """What a source was told of its next message, and the source."""
-    expected: list[tuple[float, Callable[[], None]]] = []
+    expected: list[tuple[Due, Prepare]] = []
 
-    def expect(at_s: float, prepare: Callable[[], None]) -> bool:
-        expected.append((at_s, prepare))
+    def expect(due: Due, prepare: Prepare) -> bool:
+        expected.append((due, prepare))
         return prepares
 
     return expected, expect
@@ -376,7 +378,7 @@ def test_the_source_is_told_when_its_next_message_is_due_where_that_will_leave_a
         rig.join()
         rig.publish([Sent(VIDEO, 80, inter_frame())])
         rig.publish([Sent(VIDEO, 120, inter_frame())])
-        assert [at_s for at_s, _ in expected] == [pytest.approx(time.monotonic() + 0.04, abs=0.03)]
+        assert [due.at_s for due, _ in expected] == [pytest.approx(time.monotonic() + 0.04, abs=0.03)]
         rig.fanout._usual_s = 0.1
         rig.publish([Sent(VIDEO, 160, inter_frame())])
         assert len(expected) == 1, "messages wait for each other: nobody waits for them"
@@ -394,12 +396,13 @@ def test_preparing_sends_and_changes_nothing() -> None:
         published += rig.publish([Sent(VIDEO, 80, inter_frame())])
         await rig.deliver()
         before = keeps_up.player.cursor.position, keeps_up.link.sent_bytes, rig.metrics.bytes_relayed
-        prepare = expected[-1][1]
-        prepare()
+        due, prepare = expected[-1]
+        assert prepare(due._replace(at_s=math.inf))
         await rig.deliver()
         assert (keeps_up.player.cursor.position, keeps_up.link.sent_bytes, rig.metrics.bytes_relayed) == before
+        assert not prepare(due._replace(at_s=0.0)), "it is late"
         published += rig.publish(frames(3))
-        prepare()
+        assert not prepare(due._replace(at_s=math.inf)), "it has come"
         await rig.deliver()
         assert keeps_up.sent == elsewhere.sent == published
 
@@ -414,10 +417,23 @@ def test_a_message_is_prepared_for_once_however_many_were_expected() -> None:
         for message in [*preamble(), *frames(6)]:
             rig.publish([message])
         assert len(expected) == 1
-        expected[0][1]()
+        due, prepare = expected[0]
+        prepare(due)
         for message in frames(6):
             rig.publish([message])
         assert len(expected) == 2
+
+    with_rig(test)
+
+
+def test_a_large_message_is_not_prepared_for() -> None:
+    async def test(rig: Rig) -> None:
+        expected, expect = noted_expectations()
+        rig.fanout = Fanout(rig.loop, rig.stream, rig.metrics, CHUNK_SIZE, expect=expect)
+        rig.join()
+        for number, size in enumerate([50, 65 << 10, 65 << 10, 50]):
+            rig.publish([Sent(VIDEO, number * 40, inter_frame(size=size))])
+        assert [len(due.like.payload) for due, _ in expected] == [len(inter_frame(size=50))]
 
     with_rig(test)
 

@@ -264,6 +264,14 @@ def test_who_is_expected_is_prepared_for_shortly_before(loop_factory: LoopFactor
     with_peers(loop_factory, test)
 
 
+@pytest.mark.parametrize(("publishers", "is_prepared_for"), [(1, True), (3, True), (4, False)])
+def test_where_many_publish_nobody_is_prepared_for(publishers: int, is_prepared_for: bool) -> None:
+    async def test(rounds: Rounds, peers: list[Peer]) -> None:
+        assert rounds.expect(peers[0].ours, time.monotonic() + 60, lambda: None) is is_prepared_for
+
+    with_peers(LOOP_FACTORIES["asyncio"], test, count=publishers)
+
+
 def test_nothing_is_prepared_for_one_that_is_due_now_or_is_not_read_as_it_comes() -> None:
     async def test(rounds: Rounds, peers: list[Peer]) -> None:
         prepared: list[str] = []

@@ -24,6 +24,7 @@ from headrace.record import flvfile
 from headrace.record.recorder import Recorder, RecorderState, RecordingTotals
 from headrace.record.service import RecordingService
 from headrace.record.writer import RecordingWriter
+from headrace.stream.cadence import Due, Prepare
 from headrace.stream.cursor import SkipReason
 from headrace.stream.log import Entry, LogLimits
 from headrace.stream.registry import Stream, StreamRegistry
@@ -67,7 +68,7 @@ class Source:
     def rest(self, until_s: float) -> float:
         return 0.0
 
-    def expect(self, at_s: float, prepare: Callable[[], None]) -> bool:
+    def expect(self, due: Due, prepare: Prepare) -> bool:
         return False
 
 

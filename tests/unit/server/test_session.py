@@ -35,7 +35,7 @@ from tests.helpers.media_bytes import (
 )
 from tests.helpers.rtmp_client import RefusedError, RtmpClient
 from tests.helpers.server_thread import ServerThread
-from tests.helpers.waiting import eventually
+from tests.helpers.waiting import DEADLINE_S, eventually
 
 Serve = Callable[..., ServerThread]
 
@@ -92,6 +92,26 @@ def test_what_is_published_is_played_unchanged(serve: Serve, loop_factory: LoopF
             ]
         )
         assert player.collect(len(published)) == published
+
+
+@on_both_loops
+def test_a_message_that_is_due_is_rehearsed_and_nobody_notices(serve: Serve, loop_factory: LoopFactory) -> None:
+    server = serve(loop_factory=loop_factory)
+    rehearsed = server.server.rehearsal._publication.stream.log
+    with RtmpClient.publish(server.port, chunk_size=4096) as publisher, RtmpClient.play(server.port) as player:
+        published = publisher.send(preamble())
+        give_up_s = time.monotonic() + DEADLINE_S
+        while not rehearsed.tail:  # a machine that has other things to do is late for the first ones
+            assert time.monotonic() < give_up_s
+            number = len(published)
+            published += publisher.send([Sent(VIDEO, number * 200, inter_frame(number, size=9000))])
+            due_s = time.monotonic() + 0.25
+            while time.monotonic() < due_s:
+                time.sleep(0.01)
+        published += publisher.send(frames(5, start_ms=len(published) * 200))
+        assert player.collect(len(published)) == published
+        assert server.metrics.messages_in == len(published)
+        assert log_tail(server) == len(published)
 
 
 @pytest.mark.parametrize(("in_size", "out_size"), [(128, 128), (128, 60_000), (65_536, 128), (1, 4096)])

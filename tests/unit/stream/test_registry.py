@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import StreamError, UsageError
+from headrace.stream.cadence import Due, Prepare
 from headrace.stream.cursor import Cursor
 from headrace.stream.log import LogLimits
 from headrace.stream.registry import Stream, StreamRegistry, StreamState
@@ -42,7 +42,7 @@ class FakePublisher:
     def rest(self, until_s: float) -> float:
         return 0.0
 
-    def expect(self, at_s: float, prepare: Callable[[], None]) -> bool:
+    def expect(self, due: Due, prepare: Prepare) -> bool:
         return False
 
 
