@@ -1,4 +1,4 @@
-"""Acknowledging what came: nothing is closed, nothing is left open, and what is no connection is left alone."""
+"""A worker in a hurry: nothing is closed, nothing is left open, and what is no connection is left alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.pipeline.sources.flv import prompt
-from headrace.pipeline.sources.flv.prompt import Prompt, acknowledge
+from headrace.pipeline.sources.flv.prompt import Prompt, hurry
 
 
 class Command(Prompt):
@@ -33,8 +33,9 @@ def test_a_connection_goes_on_as_before(tmp_path: Path) -> None:
         before = open_files()
         far.sendall(b"first")
         assert near.recv(5) == b"first"
-        acknowledge()
+        hurry()
         assert open_files() == before
+        assert near.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         far.sendall(b"second")
         assert near.recv(6) == b"second"
         ours.sendall(b"a pair of Unix")
@@ -43,8 +44,8 @@ def test_a_connection_goes_on_as_before(tmp_path: Path) -> None:
         theirs.close()
 
 
-def test_to_read_one_is_to_acknowledge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_to_read_one_is_to_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[None] = []
-    monkeypatch.setattr(prompt, "acknowledge", lambda: calls.append(None))
+    monkeypatch.setattr(prompt, "hurry", lambda: calls.append(None))
     assert pickle.loads(pickle.dumps(Command("read"))).what == "read"
     assert calls == [None]
