@@ -24,8 +24,8 @@ from headrace.telemetry.events import RecordingClosed, RecordingOpened
 from headrace.telemetry.proof import DeliveryProof, Emit, emit_nothing
 
 # A batch takes 0.2 ms of a processor however small it is, most of it for a thread that has to wake up, and the loop
-# when it is done. Every 0.15 s that was three times what a reader costs; this way it is as much as one. It is also how
-# much of a recording a kill -9 costs.
+# when it is done. Every 0.15 s that was several times what a reader costs; this way it is about as much as one. It is
+# also how much of a recording a kill -9 costs.
 GATHER_S = 0.5
 # 17 Mbit/s in that time. A longer batch would only hold the interpreter for longer while it is put together.
 MAX_BATCH_BYTES = 1 << 20

@@ -17,8 +17,6 @@ from headrace.telemetry.proof import emit_nothing
 
 # What is kept of the copies: the way into a log is that into one that is full.
 _LIMITS = LogLimits(retain_s=1.0, max_bytes=1 << 20, max_messages=128)
-
-
 # Encoders send differences: theirs are never extended, however long they have been at it.
 _NOT_EXTENDED = 0x7FFFFF
 
